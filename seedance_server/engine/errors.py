@@ -1,0 +1,221 @@
+"""Everything the engine raises, as one tree whose first branching says who is at fault.
+
+    EngineError
+    ├── RequestError               the request: sent again unchanged, it fails again
+    │   ├── InvalidParameter       a field is missing, out of range or contradicts another
+    │   ├── TemplateError          the model's chat template refuses these messages
+    │   ├── ContextLengthExceeded  the prompt is longer than the model's context
+    │   └── KvCapacityExceeded     the prompt fits the model, but never this server's KV pool
+    ├── ModelLoadError             the operator: the server can't start like this
+    │   ├── ModelNotFound          nothing is there
+    │   ├── ModelFileError         something is there, but it can't be read
+    │   ├── UnsupportedModel       it reads well, but isn't a model that this engine runs
+    │   └── InsufficientMemory     the weights or the KV pool don't fit
+    └── ComputeError               the model or the device, while it runs
+        ├── NumericalError         the logits of one sequence aren't usable; its neighbours go on
+        └── OutOfDeviceMemory      the device refused an allocation
+
+Each error holds its data as attributes and says in ``str()`` what to do, in words fit for whoever is at
+fault: no paths of the server in a RequestError, no traceback text anywhere. They know nothing of wire codes.
+"""
+# ruff: noqa: N818 - these names are the words of the domain; "Error" is added only where the word needs it
+
+from __future__ import annotations
+
+from attrs import define
+
+__all__ = [
+    "ComputeError",
+    "ContextLengthExceeded",
+    "EngineError",
+    "InsufficientMemory",
+    "InvalidParameter",
+    "KvCapacityExceeded",
+    "ModelFileError",
+    "ModelLoadError",
+    "ModelNotFound",
+    "NumericalError",
+    "OutOfDeviceMemory",
+    "RequestError",
+    "TemplateError",
+    "UnsupportedModel",
+]
+
+
+class EngineError(Exception):
+    """Base of everything the engine raises on purpose."""
+
+
+class RequestError(EngineError):
+    """The request is at fault: sent again unchanged, it fails again."""
+
+
+@define
+class InvalidParameter(RequestError):
+    """One field of a request can't be used.
+
+    Attributes:
+        field: The field's name as the client sent it, e.g. ``top_p`` or ``messages``.
+        reason: What is wrong and what would be right, e.g. "must be above 0 and at most 1, not 7".
+    """
+
+    field: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.field} {self.reason}"
+
+
+@define
+class TemplateError(RequestError):
+    """The model's chat template refuses these messages.
+
+    Attributes:
+        reason: The template's own message, one line.
+    """
+
+    reason: str
+
+    def __str__(self) -> str:
+        return f"the model's chat template refuses these messages: {self.reason}"
+
+
+@define
+class ContextLengthExceeded(RequestError):
+    """The prompt leaves no room for even one new token.
+
+    Attributes:
+        prompt_tokens: Length of the prompt in tokens, or a number that it surely reaches.
+        limit: The longest prompt accepted, in tokens.
+        exact: False where ``prompt_tokens`` is a lower bound, since the text was too long to be tokenised.
+    """
+
+    prompt_tokens: int
+    limit: int
+    exact: bool = True
+
+    def __str__(self) -> str:
+        count = f"{self.prompt_tokens}" if self.exact else f"at least {self.prompt_tokens}"
+        return f"the prompt has {count} tokens, at most {self.limit} fit: shorten it"
+
+
+@define
+class KvCapacityExceeded(RequestError):
+    """The prompt fits the model, but no amount of waiting makes it fit this server's KV pool.
+
+    Attributes:
+        needed_blocks: Blocks that the request needs at least.
+        total_blocks: Blocks in the whole pool.
+    """
+
+    needed_blocks: int
+    total_blocks: int
+
+    def __str__(self) -> str:
+        return (
+            f"the request needs {self.needed_blocks} KV blocks, this server has {self.total_blocks} in all: "
+            "shorten the prompt"
+        )
+
+
+class ModelLoadError(EngineError):
+    """The operator's model path or settings are at fault: the server can't start with them."""
+
+
+@define
+class ModelNotFound(ModelLoadError):
+    """There is no model at the path.
+
+    Attributes:
+        path: The path or hub id as given.
+        reason: Where was looked and what to do.
+    """
+
+    path: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"no model at {self.path}: {self.reason}"
+
+
+@define
+class ModelFileError(ModelLoadError):
+    """The model's files are incomplete or can't be read.
+
+    Attributes:
+        path: The file or directory.
+        reason: What is wrong with it.
+    """
+
+    path: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"can't read the model at {self.path}: {self.reason}"
+
+
+@define
+class UnsupportedModel(ModelLoadError):
+    """The files are sound, but hold a model that this engine doesn't run.
+
+    Attributes:
+        path: The model's path.
+        reason: What isn't supported.
+    """
+
+    path: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"the model at {self.path} isn't supported: {self.reason}"
+
+
+@define
+class InsufficientMemory(ModelLoadError):
+    """The weights or the KV pool don't fit into memory.
+
+    Attributes:
+        needed_bytes: What they need.
+        available_bytes: What there is.
+    """
+
+    needed_bytes: int
+    available_bytes: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.needed_bytes / 2**20:,.0f} MiB of memory are needed, "
+            f"{self.available_bytes / 2**20:,.0f} MiB are available: choose a smaller model, context or KV pool"
+        )
+
+
+class ComputeError(EngineError):
+    """The model or the device failed while it ran; the request itself may be sound."""
+
+
+@define
+class NumericalError(ComputeError):
+    """The logits of one sequence can't be sampled from.
+
+    Attributes:
+        reason: What they held.
+    """
+
+    reason: str
+
+    def __str__(self) -> str:
+        return f"the model gave no usable probabilities for this sequence: {self.reason}"
+
+
+@define
+class OutOfDeviceMemory(ComputeError):
+    """The device refused an allocation.
+
+    Attributes:
+        reason: The device's own message, one line.
+    """
+
+    reason: str
+
+    def __str__(self) -> str:
+        return f"the device is out of memory: {self.reason}"

@@ -1,0 +1,316 @@
+"""One connection without I/O: messages in and out of whole WebSocket messages, for either end.
+
+    payload = connection.send(Hello(…))        # give it to the WebSocket
+    connection.receive_data(payload)           # one WebSocket message, as it came
+    while (event := connection.next_event()) is not None: …
+
+What a caller sees obeys the protocol: every message is legal at its moment (`state.py`), every DELTA is the next
+piece of its stream, as plain text (`cursor.py`, `delta.py`), and the text of a stream that ended well has the
+digest that the server computed. The bytes are the codec's business, waiting is the caller's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from attrs import evolve, frozen
+
+from .codec import make_codec
+from .cursor import Verdict
+from .delta import apply_difference, context_after, difference
+from .envelope import CodedDelta, InvalidSubmit, Outgoing
+from .errors import CloseCode, DecodeError, LocalProtocolError, MessageTooLarge, RemoteProtocolError
+from .messages import Delta, Error, Flush, Frame, Message, Welcome
+from .state import ConnectionState, ProtocolState, Role
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
+
+__all__ = ["MAX_MESSAGE_BYTES", "Connection", "ConnectionStatistics", "InvalidSubmit"]
+
+MAX_MESSAGE_BYTES = 262_144
+"""Longest message that each end reads unless agreed otherwise, and the longest that a server sends in any case.
+
+A window of one stream holds as many bytes, so a client that reads this much can be sent any frame."""
+
+
+@frozen(kw_only=True)
+class ConnectionStatistics:
+    """Counts since the connection began, and how full its tables are."""
+
+    messages_sent: int
+    messages_received: int
+    bytes_sent: int
+    bytes_received: int
+    frames_sent: int
+    frames_received: int
+    """Applied; dropped ones are not among them."""
+    differences_sent: int
+    """DELTA frames that travelled as differences."""
+    duplicates_dropped: int
+    stale_dropped: int
+    """Frames of a former epoch."""
+    open_streams: int
+    pending_submits: int
+
+
+class Connection:
+    """One end of a connection.
+
+    Args:
+        role: Which end.
+        subprotocol: What the handshake agreed on, one of `codec.SUBPROTOCOLS`.
+        max_message_bytes: Longest message to read. A server announces it in WELCOME, and a client sends none longer.
+        max_streams: Streams that a server may have running at once here. A SUBMIT beyond is no violation; the server
+            refuses it, going by ``open_streams`` and ``pending_submits``.
+
+    Raises:
+        LocalProtocolError: There is no such subprotocol.
+    """
+
+    def __init__(
+        self,
+        role: Role,
+        subprotocol: str,
+        *,
+        max_message_bytes: int = MAX_MESSAGE_BYTES,
+        max_streams: int = 64,
+    ) -> None:
+        self._role = role
+        self._codec = make_codec(subprotocol)
+        self._max_message_bytes = max_message_bytes
+        self._max_outgoing_bytes = MAX_MESSAGE_BYTES
+        self._state = ProtocolState(role, max_streams)
+        self._events: deque[Message | InvalidSubmit] = (
+            deque()
+        )  # of one WebSocket message, if drained as asked
+        self._contexts: dict[int, int] = {}  # delta context of each stream that has one
+        self._digests: dict[int, _Hash] = {}  # client: of each stream's text so far
+        self._messages_sent = self._messages_received = 0
+        self._bytes_sent = self._bytes_received = 0
+        self._frames_sent = self._frames_received = self._differences_sent = 0
+        self._duplicates = self._stale = 0
+
+    @property
+    def state(self) -> ConnectionState:
+        """Where the connection is."""
+        return self._state.connection
+
+    @property
+    def role(self) -> Role:
+        """Which end this is."""
+        return self._role
+
+    @property
+    def subprotocol(self) -> str:
+        """The subprotocol in use."""
+        return self._codec.subprotocol
+
+    @property
+    def next_sequence_id(self) -> int:
+        """What the client's next SUBMIT or CANCEL must carry."""
+        return self._state.next_sequence_id
+
+    @property
+    def open_streams(self) -> int:
+        """Streams that were accepted and have not ended."""
+        return self._state.open_streams
+
+    @property
+    def pending_submits(self) -> int:
+        """SUBMITs that were not answered yet."""
+        return self._state.pending_submits
+
+    def send(self, *messages: Message) -> bytes | str:
+        """Notes that these messages are sent, and returns them as one WebSocket message.
+
+        Args:
+            *messages: One message, or any number of frames of any streams, in order.
+
+        Returns:
+            bytes to be sent as a binary message, or a str to be sent as text. It must be sent, before the result of
+            any later call: the connection's state says that it was.
+
+        Raises:
+            LocalProtocolError: They are not legal now, may not share a message or hold a value that the protocol
+                forbids. Nothing has changed.
+            MessageTooLarge: The peer would not read so long a message. Nothing has changed.
+        """
+        if self.state is ConnectionState.ERROR:
+            raise LocalProtocolError("the peer broke the protocol; nothing more can be sent")
+        contexts: dict[int, int | None] = {}
+        coded: list[Outgoing] = []
+        sizes: list[int] = []
+        for message in messages:
+            outgoing, size = self._code(message, contexts)
+            coded.append(outgoing)
+            sizes.append(size)
+        payload = self._codec.encode(coded)
+        size = len(payload) if isinstance(payload, bytes) else len(payload.encode())
+        if size > self._max_outgoing_bytes:
+            raise MessageTooLarge(size, self._max_outgoing_bytes)
+        self._state.advance(messages, sizes)
+        # Nothing below fails: what follows from here on is that the messages are sent.
+        for message in messages:
+            if isinstance(message, Delta | Flush | Error):
+                self._frames_sent += 1
+        self._differences_sent += sum(isinstance(outgoing, CodedDelta) for outgoing in coded)
+        for stream_id, context in contexts.items():
+            self._set_context(stream_id, context)
+        self._messages_sent += 1
+        self._bytes_sent += size
+        return payload
+
+    def receive_data(self, data: bytes | str) -> None:
+        """Takes one whole WebSocket message, as bytes if it was binary and as str if it was text.
+
+        Drain `next_event` before the next call: then what is kept here is never more than one message brought.
+        After BYE a client ignores what still arrives.
+
+        Raises:
+            RemoteProtocolError: The peer broke the protocol. The connection is in state ERROR: frames of this message
+                that came before the fault can still be taken, any further call raises. Close with ``close_code``.
+            DecodeError: The same, because the bytes are no message.
+        """
+        if self.state is ConnectionState.ERROR:
+            raise RemoteProtocolError("the peer broke the protocol before")
+        if self.state is ConnectionState.CLOSED and self._role is Role.CLIENT:
+            return
+        try:
+            self._receive(data)
+        except RemoteProtocolError:
+            self._state.fail()
+            raise
+
+    def next_event(self) -> Message | InvalidSubmit | None:
+        """Returns the next message received, or None when more data is needed."""
+        return self._events.popleft() if self._events else None
+
+    def statistics(self) -> ConnectionStatistics:
+        """Returns the counts."""
+        return ConnectionStatistics(
+            messages_sent=self._messages_sent,
+            messages_received=self._messages_received,
+            bytes_sent=self._bytes_sent,
+            bytes_received=self._bytes_received,
+            frames_sent=self._frames_sent,
+            frames_received=self._frames_received,
+            differences_sent=self._differences_sent,
+            duplicates_dropped=self._duplicates,
+            stale_dropped=self._stale,
+            open_streams=self._state.open_streams,
+            pending_submits=self._state.pending_submits,
+        )
+
+    # ---- sending
+
+    def _code(self, message: Message, contexts: dict[int, int | None]) -> tuple[Outgoing, int]:
+        """Chooses how a message's text travels; returns it with the UTF-8 bytes of the text, and notes the context."""
+        if isinstance(message, Flush | Error):
+            contexts[message.stream_id] = None
+        if not isinstance(message, Delta):
+            return message, 0
+        text, stream_id = message.text, message.stream_id
+        if text.isascii():
+            size = len(text)
+        else:
+            try:
+                size = len(text.encode())
+            except UnicodeEncodeError:
+                raise LocalProtocolError("Delta.text holds a lone surrogate") from None
+        if not self._codec.carries_differences:
+            return message, size
+        context = contexts[stream_id] if stream_id in contexts else self._contexts.get(stream_id)
+        contexts[stream_id] = context_after(text, context)
+        # A difference takes at least one byte a code point, so it never beats ASCII.
+        if context is None or size == len(text):
+            return message, size
+        encoded = difference(text, context)
+        if len(encoded) >= size:
+            return message, size
+        coded = CodedDelta(
+            stream_id=stream_id,
+            id=message.id,
+            epoch=message.epoch,
+            offset=message.offset,
+            difference=encoded,
+            token_count=message.token_count,
+            logprobs=message.logprobs,
+        )
+        return coded, size
+
+    # ---- receiving
+
+    def _receive(self, data: bytes | str) -> None:
+        size = len(data) if isinstance(data, bytes) else len(data.encode("utf-8", "surrogatepass"))
+        if size > self._max_message_bytes:
+            raise RemoteProtocolError(
+                f"a message of {size} bytes, where {self._max_message_bytes} are allowed",
+                CloseCode.MESSAGE_TOO_BIG,
+            )
+        self._messages_received += 1
+        self._bytes_received += size
+        if self._role is Role.SERVER:
+            from_client = self._codec.decode_client(data)
+            self._state.advance(from_client)
+            self._events.extend(from_client)
+            return
+        from_server = self._codec.decode_server(data)
+        for message in from_server:
+            if isinstance(message, Delta | CodedDelta | Flush | Error):
+                self._receive_frame(message)
+                continue
+            self._state.advance((message,))
+            if isinstance(message, Welcome):
+                self._max_outgoing_bytes = message.limits.max_message_bytes
+            self._events.append(message)
+
+    def _receive_frame(self, received: Frame | CodedDelta) -> None:
+        verdict = self._state.judge(received)
+        if verdict is not Verdict.APPLY:
+            if verdict is Verdict.DUPLICATE:
+                self._duplicates += 1
+            else:
+                self._stale += 1
+            return
+        frame = self._undo_difference(received) if isinstance(received, CodedDelta) else received
+        text = frame.text.encode() if isinstance(frame, Delta) else b""
+        self._state.advance((frame,), (len(text),))
+        stream_id = frame.stream_id
+        if isinstance(frame, Delta):
+            self._set_context(stream_id, context_after(frame.text, self._contexts.get(stream_id)))
+            digest = self._digests.get(stream_id)
+            if digest is None:
+                digest = self._digests[stream_id] = hashlib.sha256()
+            digest.update(text)
+        else:
+            self._set_context(stream_id, None)
+            if isinstance(frame, Error) or frame.final is not None:
+                digest = self._digests.pop(stream_id, None) or hashlib.sha256()
+                if isinstance(frame, Flush) and frame.final and frame.final.digest != digest.digest():
+                    raise RemoteProtocolError(f"stream {stream_id}: the text is not the one that was sent")
+        self._frames_received += 1
+        self._events.append(frame)
+
+    def _undo_difference(self, frame: CodedDelta) -> Delta:
+        context = self._contexts.get(frame.stream_id)
+        if context is None:
+            raise DecodeError(f"stream {frame.stream_id}: a difference to nothing")
+        return Delta(
+            stream_id=frame.stream_id,
+            id=frame.id,
+            epoch=frame.epoch,
+            offset=frame.offset,
+            text=apply_difference(frame.difference, context),
+            token_count=frame.token_count,
+            logprobs=frame.logprobs,
+        )
+
+    def _set_context(self, stream_id: int, context: int | None) -> None:
+        if context is None:
+            self._contexts.pop(stream_id, None)
+        else:
+            self._contexts[stream_id] = context

@@ -1,0 +1,79 @@
+"""What one WebSocket message holds, between a codec and the connection.
+
+An envelope is one message, or several frames. Codecs are pure functions on envelopes; what depends on the past
+(cursors, delta contexts) is done around them by `connection.py`. So a DELTA whose text travels as differences
+leaves and enters a codec as `CodedDelta`, and a SUBMIT whose body is wrong enters as `InvalidSubmit`: the server
+can answer it with REFUSED, because it is known which request it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from attrs import frozen
+
+from .errors import LocalProtocolError
+from .messages import ClientMessage, Delta, Error, Flush, ServerMessage, TokenLogprob
+
+__all__ = [
+    "MAX_ACK_ENTRIES",
+    "MAX_FRAMES",
+    "CodedDelta",
+    "FromClient",
+    "FromServer",
+    "InvalidSubmit",
+    "Outgoing",
+    "check_envelope",
+]
+
+MAX_FRAMES = 8192
+"""Frames in an envelope: 64 streams with full windows of 128. Bounds what a hostile sender makes us build."""
+
+MAX_ACK_ENTRIES = 1024
+"""Streams in an ACK: far above the streams of a connection, far below what 256 KiB could hold."""
+
+
+@frozen(kw_only=True)
+class CodedDelta:
+    """A DELTA frame whose text is still, or already, in differences of code points."""
+
+    stream_id: int
+    id: int
+    epoch: int
+    offset: int
+    difference: bytes
+    token_count: int = 1
+    logprobs: tuple[TokenLogprob, ...] = ()
+
+
+@frozen(kw_only=True)
+class InvalidSubmit:
+    """A SUBMIT in a sound envelope whose body cannot be used; to be answered with REFUSED.
+
+    Attributes:
+        sequence_id: Of the SUBMIT; it counts as used.
+        field: The field at fault, as ``messages[0].content`` or ``top_p``.
+        reason: What is wrong with it, for people.
+    """
+
+    sequence_id: int
+    field: str
+    reason: str
+
+
+FromClient: TypeAlias = ClientMessage | InvalidSubmit
+FromServer: TypeAlias = ServerMessage | CodedDelta
+Outgoing: TypeAlias = ClientMessage | ServerMessage | CodedDelta
+
+
+def check_envelope(messages: Sequence[object]) -> None:
+    """Checks that these messages may share an envelope.
+
+    Raises:
+        LocalProtocolError: There are none, too many, or several that are not all frames.
+    """
+    if not 1 <= len(messages) <= MAX_FRAMES:
+        raise LocalProtocolError(f"an envelope holds 1 to {MAX_FRAMES} messages, not {len(messages)}")
+    if len(messages) > 1 and not all(isinstance(m, Delta | Flush | Error | CodedDelta) for m in messages):
+        raise LocalProtocolError("only frames share an envelope; other messages go one by one")

@@ -1,0 +1,146 @@
+"""Everything that can be run in this repository, one session each: `./nox --list`.
+
+Most sessions share one environment, `.nox/dev`, because it holds torch: each asks for the groups of packages
+that it needs, and a group is installed again only when a file that decides its content has changed. `sdk_alone`
+and `build` have environments of their own: what they prove is what those do not contain.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import sys
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2024.10.9"
+nox.options.sessions = ["lint", "test"]
+nox.options.reuse_venv = "yes"
+nox.options.default_venv_backend = "venv"
+
+ROOT = Path(__file__).parent
+DEV = ROOT / ".nox" / "dev"
+PINNED = ("--disable-pip-version-check", "--constraint", "constraints.txt")
+TEST_TOOLS = ("hypothesis", "pytest", "pytest-timeout", "pytest-trio")
+GROUPS = {
+    "product": ("--editable", "wire", "--editable", "seedance_sdk", "--editable", ".[demo]", "rich"),
+    "test": (*TEST_TOOLS, "build", "setuptools"),
+    "lint": (*TEST_TOOLS, "codespell", "import-linter", "mypy", "nox", "ruff", "types-protobuf"),
+    "fuzz": ("atheris",),
+}
+DECIDING_FILES = ("constraints.txt", "pyproject.toml", "seedance_sdk/pyproject.toml", "wire/pyproject.toml")
+# Tests make their models on the fly: one that reaches for a hub is a mistake, and fails at once.
+OFFLINE = {"HF_HUB_OFFLINE": "1"}
+
+
+def dev_python(session: nox.Session, *groups: str) -> str:
+    """Return the interpreter of the shared environment after installing the named groups into it."""
+    python = str(DEV / "bin" / "python")
+    if _wanted("python") != _installed("python"):
+        session.log("Making .nox/dev; the first installation takes a minute or two.")
+        session.run(sys.executable, "-m", "venv", "--clear", str(DEV), external=True, silent=True)
+        _remember("python")
+    for group in groups:
+        if _wanted(group) != _installed(group):
+            session.log(f"Installing the {group} packages.")
+            session.run(
+                python, "-m", "pip", "install", "--quiet", *PINNED, *GROUPS[group], external=True, silent=True
+            )
+            _remember(group)
+    return python
+
+
+def _wanted(group: str) -> str:
+    """Digest of all that decides what a group contains; `python` stands for the environment itself."""
+    digest = hashlib.sha256(f"{sys.version} {ROOT} {GROUPS.get(group)}".encode())
+    if group in GROUPS:
+        for name in DECIDING_FILES:
+            digest.update((ROOT / name).read_bytes())
+    return digest.hexdigest()
+
+
+def _installed(group: str) -> str:
+    stamp = DEV / f"installed-{group}"
+    return stamp.read_text() if stamp.exists() else ""
+
+
+def _remember(group: str) -> None:
+    (DEV / f"installed-{group}").write_text(_wanted(group))
+
+
+@nox.session(venv_backend="none")
+def demo(session: nox.Session) -> None:
+    """A real model answers token by token, then its numbers. `-- --model-path X` tries another one."""
+    session.run(dev_python(session, "product"), "bench/demo.py", *session.posargs, external=True)
+
+
+@nox.session(venv_backend="none")
+def serve(session: nox.Session) -> None:
+    """Keep a server with the demo model up to play with. Arguments after `--` go to seedance-server."""
+    session.run(dev_python(session, "product"), "bench/serve.py", *session.posargs, external=True)
+
+
+@nox.session(venv_backend="none")
+def test(session: nox.Session) -> None:
+    """The whole test suite. Arguments after `--` go to pytest, such as `-- -m 'not slow'`."""
+    python = dev_python(session, "product", "test")
+    session.run(python, "-m", "pytest", *session.posargs, env=OFFLINE, external=True)
+
+
+@nox.session(venv_backend="none")
+def lint(session: nox.Session) -> None:
+    """Style, types, import rules and spelling. `-- --fix` mends what can be mended."""
+    python = dev_python(session, "product", "lint")
+    fix = "--fix" in session.posargs
+    checks = (
+        ("-m", "ruff", "check", *(["--fix"] if fix else [])),
+        ("-m", "ruff", "format", *([] if fix else ["--check"])),
+        ("-m", "codespell_lib", *(["--write-changes"] if fix else [])),
+        ("-c", "from importlinter.cli import lint_imports_command as main; main()"),
+        ("-m", "mypy"),
+        ("-m", "mypy", "noxfile.py", "bench"),
+    )
+    for check in checks:
+        session.run(python, *check, external=True)
+
+
+@nox.session(venv_backend="none")
+def fuzz(session: nox.Session) -> None:
+    """Coverage-guided fuzzing of every parser for a bounded time. Arguments go to fuzz/run.py."""
+    session.run(dev_python(session, "product", "fuzz"), "fuzz/run.py", *session.posargs, external=True)
+
+
+@nox.session(venv_backend="none")
+def bench(session: nox.Session) -> None:
+    """Load a server and report latency and throughput; see bench/README.md. Arguments go to bench/load.py."""
+    session.run(dev_python(session, "product"), "bench/load.py", *session.posargs, external=True)
+
+
+@nox.session
+def build(session: nox.Session) -> None:
+    """Wheel and sdist of the three distributions, into dist/."""
+    session.install("--quiet", *PINNED, "build")
+    for project in ("wire", "seedance_sdk", "."):
+        session.run("python", "-m", "build", "--outdir", "dist", project, silent=True)
+    for path in sorted((ROOT / "dist").iterdir()):
+        session.log(f"dist/{path.name}  {path.stat().st_size:,} bytes")
+
+
+@nox.session
+def sdk_alone(session: nox.Session) -> None:
+    """The SDK's tests where only the SDK is installed: proof that it needs neither torch nor the server."""
+    session.install("--quiet", *PINNED, "./wire", "./seedance_sdk", *TEST_TOOLS)
+    # In a copy without our packages, so that the tests import what was installed and nothing else is in reach.
+    alone = Path(session.create_tmp()) / "alone"
+    shutil.rmtree(alone, ignore_errors=True)
+    for name in ("tests", "wire/vectors", "fuzz"):
+        shutil.copytree(ROOT / name, alone / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", alone)
+    session.chdir(alone)
+    session.run(
+        "python",
+        "-c",
+        "import importlib.util as u; assert not any(map(u.find_spec, ['torch', 'seedance_server']))",
+    )
+    session.run("python", "-m", "pytest", "tests/sdk", "tests/wire", *session.posargs)

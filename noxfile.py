@@ -1,8 +1,8 @@
 """Everything that can be run in this repository, one session each: `./nox --list`.
 
 Most sessions share one environment, `.nox/dev`, because it holds torch: each asks for the groups of packages
-that it needs, and a group is installed again only when a file that decides its content has changed. `sdk_alone`
-and `build` have environments of their own: what they prove is what those do not contain.
+that it needs, and a group is installed again only when a file that decides its content has changed. What
+`build` and `sdk_alone` prove is what an environment does not contain, so those have their own.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def build(session: nox.Session) -> None:
 def sdk_alone(session: nox.Session) -> None:
     """The SDK's tests where only the SDK is installed: proof that it needs neither torch nor the server."""
     session.install("--quiet", *PINNED, "./wire", "./seedance_sdk", *TEST_TOOLS)
-    # In a copy without our packages, so that the tests import what was installed and nothing else is in reach.
+    # In a copy without our packages: the tests import what was installed, and nothing else is in reach.
     alone = Path(session.create_tmp()) / "alone"
     shutil.rmtree(alone, ignore_errors=True)
     for name in ("tests", "wire/vectors", "fuzz"):

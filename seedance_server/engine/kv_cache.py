@@ -1,0 +1,271 @@
+"""Where keys and values live, and how a step's rows reach them: the one file that knows the layout.
+
+Layers of the same kind (full attention, or one window) are cut into *groups* of equal size. A block holds
+`block_size` tokens of one group; the i-th layer of every group shares *plane* i, a pair of tensors
+`[blocks * block_size, heads, dim]`. So one pool serves all kinds, and a window's group takes only a ring of
+blocks (see `block_pool.py`). Position p of a sequence lies at `table[(p // block_size) % ring] * block_size +
+p % block_size`.
+
+A step is planned once (which slots to write, which to read, under which mask) and then used by every layer.
+Rows are written before any are read. A read never touches a slot that its sequence didn't write: padding
+repeats the last position under the mask, so stale memory can't leak, not even as NaN.
+"""
+
+from math import ceil
+from typing import Self
+
+import torch
+from attrs import frozen
+from torch.nn.functional import scaled_dot_product_attention
+
+from seedance_server.engine.batch import Batch, Chunk
+from seedance_server.engine.errors import InsufficientMemory
+from seedance_server.engine.streams import Streams
+
+__all__ = ["KvCache", "KvGeometry", "KvStep"]
+
+_LENGTH_MULTIPLE = 64
+"""Reads are padded to a multiple of this. Then the kernel's blocking, and with it the rounding of a
+sequence's result, doesn't depend on how long its neighbours are."""
+
+
+@frozen
+class KvGeometry:
+    """What a model keeps per token.
+
+    Attributes:
+        windows: For each layer, how many positions a row sees (itself included); None for all.
+        heads: Key and value heads.
+        key_dim: Width of a key head.
+        value_dim: Width of a value head.
+        dtype: Of keys and values.
+    """
+
+    windows: tuple[int | None, ...]
+    heads: int
+    key_dim: int
+    value_dim: int
+    dtype: torch.dtype
+
+    @property
+    def planes(self) -> int:
+        """Layers per group: those of the rarest kind, so that no kind wastes more than a group."""
+        return min(self.windows.count(window) for window in set(self.windows))
+
+    @property
+    def groups(self) -> tuple[int | None, ...]:
+        """The window of each group; groups of one kind are adjacent."""
+        kinds = sorted(set(self.windows), key=lambda window: window or 0)
+        return tuple(
+            window for window in kinds for _ in range(ceil(self.windows.count(window) / self.planes))
+        )
+
+    @property
+    def places(self) -> tuple[tuple[int, int], ...]:
+        """For each layer its (group, plane)."""
+        places = []
+        for layer, window in enumerate(self.windows):
+            group, plane = divmod(self.windows[:layer].count(window), self.planes)
+            places.append((self.groups.index(window) + group, plane))
+        return tuple(places)
+
+    def rings(self, block_size: int, longest_chunk: int) -> tuple[int | None, ...]:
+        """Blocks in the ring of each group: the window before a chunk and the chunk itself must fit."""
+        return tuple(
+            None if window is None else ceil((window - 1 + longest_chunk) / block_size)
+            for window in self.groups
+        )
+
+    def block_bytes(self, block_size: int) -> int:
+        """Bytes of one block over all planes."""
+        return self.planes * block_size * self.heads * (self.key_dim + self.value_dim) * self.dtype.itemsize
+
+
+@frozen(eq=False)
+class _Read:
+    """Slots of `rows` reads of `length` positions each, for each group of one kind, and their mask."""
+
+    first_row: int
+    rows: int
+    length: int
+    slots: torch.Tensor  # [groups of this kind, reads * length]
+    mask: torch.Tensor
+
+
+@frozen(eq=False)
+class _KindPlan:
+    """One kind of layer in one step: the groups from `first_group` on."""
+
+    first_group: int
+    write: torch.Tensor  # [groups of this kind, rows]
+    singles: _Read | None  # one read of `length` positions per row; mask [rows, 1, 1, length]
+    spans: tuple[_Read, ...]  # one read for all rows; mask [rows, length]
+
+
+class KvCache:
+    """The preallocated tensors of one engine.
+
+    Args:
+        geometry: What the model keeps.
+        total_blocks: Size of the pool.
+        block_size: Tokens per block.
+        longest_chunk: Most tokens of one sequence in one step.
+        device: Where the tensors live.
+        streams: Carries index tensors to the device.
+    """
+
+    def __init__(
+        self,
+        geometry: KvGeometry,
+        *,
+        total_blocks: int,
+        block_size: int,
+        longest_chunk: int,
+        device: torch.device,
+        streams: Streams,
+    ) -> None:
+        self.block_size = block_size
+        self.rings = geometry.rings(block_size, longest_chunk)
+        self.places = geometry.places
+        self._groups = geometry.groups
+        self._dtype = geometry.dtype
+        self._streams = streams
+        slots = total_blocks * block_size
+
+        def planes(dim: int) -> list[torch.Tensor]:
+            # Not zeroed: pages that no sequence has used yet cost no memory.
+            shape = (slots, geometry.heads, dim)
+            return [torch.empty(shape, dtype=geometry.dtype, device=device) for _ in range(geometry.planes)]
+
+        try:
+            self.keys, self.values = planes(geometry.key_dim), planes(geometry.value_dim)
+        except (RuntimeError, MemoryError) as error:  # torch's CPU allocator raises a bare RuntimeError
+            raise InsufficientMemory(total_blocks * geometry.block_bytes(block_size), 0) from error
+
+    def plan(self, batch: Batch) -> "KvStep":
+        """Work out where the rows of ``batch`` write and read; their tables must hold blocks for them."""
+        kinds = []
+        for first, window in enumerate(self._groups):
+            if first and self._groups[first - 1] == window:
+                continue
+            groups = slice(first, first + self._groups.count(window))
+            kinds.append(self._plan_kind(batch, groups, window, self.rings[first]))
+        return KvStep.of(self, batch.tokens, kinds)
+
+    def _plan_kind(self, batch: Batch, groups: slice, window: int | None, ring: int | None) -> _KindPlan:
+        writes = []
+        singles = None
+        if batch.singles:
+            tables = self._tables(batch.singles, groups)
+            position = torch.tensor([chunk.start for chunk in batch.singles])[:, None]
+            first = torch.zeros_like(position) if window is None else (position - window + 1).clamp_(min=0)
+            length = _padded(int((position - first).max()) + 1)
+            reach = first + torch.arange(length)
+            writes.append(self._slots(tables, position, ring))
+            singles = self._read(tables, reach, reach <= position, position, ring, 0, len(batch.singles))
+        spans = []
+        row = len(batch.singles)
+        for chunk in batch.spans:
+            tables = self._tables((chunk,), groups)
+            position = torch.arange(chunk.start, chunk.start + chunk.count)[:, None]
+            first = torch.tensor(0 if window is None else max(0, chunk.start - window + 1))
+            reach = first + torch.arange(_padded(chunk.start + chunk.count - int(first)))
+            seen = reach <= position
+            if window is not None:
+                seen &= reach > position - window
+            writes.append(self._slots(tables, position.T, ring))
+            spans.append(self._read(tables, reach[None], seen, position[-1:], ring, row, chunk.count))
+            row += chunk.count
+        return _KindPlan(groups.start, self._streams.upload(torch.cat(writes, dim=1)), singles, tuple(spans))
+
+    def _read(
+        self,
+        tables: torch.Tensor,
+        reach: torch.Tensor,
+        seen: torch.Tensor,
+        last: torch.Tensor,
+        ring: int | None,
+        first_row: int,
+        rows: int,
+    ) -> _Read:
+        """`reach` [reads, length] positions, `seen` [rows, length] whether each counts, `last` [reads, 1]."""
+        slots = self._slots(tables, torch.minimum(reach, last), ring)
+        # The smallest number, not -inf: a kernel's block that is masked whole must not come to inf - inf.
+        mask = torch.zeros(seen.shape, dtype=self._dtype)
+        mask.masked_fill_(~seen, torch.finfo(self._dtype).min)
+        upload = self._streams.upload
+        return _Read(first_row, rows, reach.shape[1], upload(slots), upload(mask))
+
+    def _tables(self, chunks: tuple[Chunk, ...], groups: slice) -> torch.Tensor:
+        """[groups, chunks, blocks] block ids, short tables padded with block 0, which no slot refers to."""
+        tables = [chunk.sequence.table.groups[groups] for chunk in chunks]
+        longest = max(len(group) for table in tables for group in table)
+        kind = range(len(tables[0]))
+        return torch.tensor([[table[g] + [0] * (longest - len(table[g])) for table in tables] for g in kind])
+
+    def _slots(self, tables: torch.Tensor, positions: torch.Tensor, ring: int | None) -> torch.Tensor:
+        """Slots of `positions` [chunks, n] in `tables` [groups, chunks, blocks]: [groups, chunks * n]."""
+        entries = positions // self.block_size
+        if ring is not None:
+            entries = entries % ring
+        blocks = tables.gather(2, entries.expand(len(tables), *entries.shape))
+        return (blocks * self.block_size + positions % self.block_size).flatten(1)
+
+
+@frozen(eq=False)
+class KvStep:
+    """One step's attention over the cache: an `AttentionStep`."""
+
+    _cache: KvCache
+    _rows: int
+    _groups: tuple[tuple[_KindPlan, int], ...]  # for each group its kind's plan and its index in that
+
+    @classmethod
+    def of(cls, cache: KvCache, rows: int, kinds: list[_KindPlan]) -> Self:
+        """The step of ``rows`` rows whose groups are those of ``kinds``, in order."""
+        return cls(cache, rows, tuple((kind, index) for kind in kinds for index in range(len(kind.write))))
+
+    def attend(
+        self,
+        layer: int,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        *,
+        scaling: float | None,
+        window: int | None,  # noqa: ARG002 - known from the geometry, for which the loader vouches
+    ) -> torch.Tensor:
+        """See `AttentionStep.attend`. Rows beyond the planned ones are padding: not stored, result 0."""
+        group, plane = self._cache.places[layer]
+        kind, index = self._groups[group]
+        keys, values = self._cache.keys[plane], self._cache.values[plane]
+        keys.index_copy_(0, kind.write[index], key[0, :, : self._rows].transpose(0, 1))
+        values.index_copy_(0, kind.write[index], value[0, :, : self._rows].transpose(0, 1))
+        rows = query[0].transpose(0, 1)  # [rows, query heads, key dim]
+        heads, shared = keys.shape[1], query.shape[1] // keys.shape[1]
+        out = rows.new_zeros((*rows.shape[:2], values.shape[2]))
+        if read := kind.singles:
+            # Query heads that share a key head stand as rows of one head: no key is repeated.
+            wanted = rows[: read.rows].reshape(read.rows, heads, shared, -1)
+            shape = (read.rows, read.length, heads, -1)
+            key, value = (
+                plane.index_select(0, read.slots[index]).view(shape).transpose(1, 2)
+                for plane in (keys, values)
+            )
+            mask = read.mask[:, None, None]
+            result = scaled_dot_product_attention(wanted, key, value, attn_mask=mask, scale=scaling)
+            out[: read.rows] = result.reshape(read.rows, heads * shared, -1)
+        for read in kind.spans:
+            span = slice(read.first_row, read.first_row + read.rows)
+            wanted = rows[span].transpose(0, 1).view(heads, shared, read.rows, -1)
+            key, value = (
+                plane.index_select(0, read.slots[index]).transpose(0, 1)[:, None].expand(-1, shared, -1, -1)
+                for plane in (keys, values)
+            )
+            result = scaled_dot_product_attention(wanted, key, value, attn_mask=read.mask, scale=scaling)
+            out[span] = result.flatten(0, 1).transpose(0, 1)
+        return out[None]
+
+
+def _padded(length: int) -> int:
+    return ceil(length / _LENGTH_MULTIPLE) * _LENGTH_MULTIPLE

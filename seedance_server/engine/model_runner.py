@@ -1,0 +1,73 @@
+"""Runs a batch through the model: ids in, logits out.
+
+All rows of a step stand side by side in one batch of one, whatever sequences they belong to; the stock model
+sees ordinary hidden states and our attention keeps the sequences apart. The invariant: a sequence's logits
+follow from its own tokens. So no linear layer ever sees a single row (for which libraries switch to another
+kernel, with other rounding): a lonely row gets an idle neighbour.
+"""
+
+import torch
+
+from seedance_server.engine.attention import STEP_ARGUMENT
+from seedance_server.engine.batch import Batch
+from seedance_server.engine.errors import OutOfDeviceMemory
+from seedance_server.engine.kv_cache import KvCache
+from seedance_server.engine.model_loader import LoadedModel
+from seedance_server.engine.streams import Streams
+
+__all__ = ["ModelRunner"]
+
+_LEAST_ROWS = 2
+
+
+class ModelRunner:
+    """A model with its KV cache.
+
+    Args:
+        loaded: The model.
+        cache: Where its keys and values are kept.
+        streams: Those of its device.
+    """
+
+    def __init__(self, loaded: LoadedModel, cache: KvCache, streams: Streams) -> None:
+        self._model = loaded.model
+        self._cache = cache
+        self._streams = streams
+
+    def run(self, batch: Batch) -> torch.Tensor:
+        """One forward pass.
+
+        Args:
+            batch: Not empty.
+
+        Returns:
+            Logits [len(batch.sampled), vocabulary] in the model's dtype, in the order of ``batch.sampled``.
+
+        Raises:
+            OutOfDeviceMemory: The device refused an allocation; the cache's content for this batch is
+                undefined.
+        """
+        ids: list[int] = []
+        positions: list[int] = []
+        wanted: list[int] = []
+        for chunk in batch.chunks:
+            end = chunk.start + chunk.count
+            ids += chunk.sequence.token_ids[chunk.start : end]
+            positions += range(chunk.start, end)
+            if chunk.samples:
+                wanted.append(len(ids) - 1)
+        sampled = len(wanted)
+        for padded in (ids, positions, wanted):
+            padded.extend([0] * (_LEAST_ROWS - len(padded)))
+        upload = self._streams.upload
+        try:
+            logits: torch.Tensor = self._model(
+                input_ids=upload(torch.tensor([ids])),
+                position_ids=upload(torch.tensor([positions])),
+                use_cache=False,
+                logits_to_keep=upload(torch.tensor(wanted)),
+                **{STEP_ARGUMENT: self._cache.plan(batch)},
+            ).logits
+        except torch.OutOfMemoryError as error:
+            raise OutOfDeviceMemory(str(error).splitlines()[0]) from error
+        return logits[0, :sampled]

@@ -1,0 +1,203 @@
+"""The engine's unit of work and the words about it: what comes in, what is scheduled, what goes out.
+
+A `Sequence` is a prompt, the ids generated so far and the blocks that hold the keys and values of its first
+`computed` tokens. The invariant: `computed < len(token_ids)`, so there is always a token whose logits are
+wanted next; losing the blocks only sets `computed` back to 0. Pure Python: text, models and threads are
+elsewhere.
+"""
+
+from enum import Enum
+
+from attrs import define, field, frozen
+
+from seedance_server.engine.block_pool import BlockTable
+from seedance_server.engine.errors import EngineError
+from seedance_server.engine.sampling_params import SamplingParams
+
+__all__ = [
+    "Finish",
+    "FinishReason",
+    "GenerationRequest",
+    "Sequence",
+    "SequenceOutput",
+    "SequenceStatus",
+    "StageTiming",
+    "TokenLogprob",
+    "Usage",
+]
+
+
+@frozen(kw_only=True)
+class GenerationRequest:
+    """One prompt to continue.
+
+    Attributes:
+        id: The caller's name for it; unique among the sequences that haven't finished.
+        prompt_ids: Token ids, at least one.
+        params: How tokens are chosen and when to end.
+        arrival_s: When the request reached the server, on the engine's clock.
+        preprocess_s: Seconds that went into template and tokenising since.
+    """
+
+    id: int
+    prompt_ids: tuple[int, ...]
+    params: SamplingParams
+    arrival_s: float
+    preprocess_s: float = 0.0
+
+
+class SequenceStatus(Enum):
+    """Where a sequence stands; whether it is paused is a separate question."""
+
+    WAITING = "waiting"  # holds no blocks: new, or preempted
+    RUNNING = "running"  # holds blocks
+    FINISHED = "finished"
+
+
+@define(eq=False)
+class Sequence:
+    """The scheduler's view of one request.
+
+    Attributes:
+        request: What was asked.
+        order: Place in the order of arrival; kept through preemption.
+        seed: Decides, with the position, every random choice of this sequence.
+        limit: Most tokens (prompt and output) that it may ever have.
+        table: Its blocks.
+        token_ids: Prompt, then output.
+        computed: How many of ``token_ids`` have their keys and values in the blocks.
+        paused: Not to be scheduled; its blocks may be taken when others need them.
+        scheduled_s: When it was first part of a batch, on the engine's clock.
+    """
+
+    request: GenerationRequest
+    order: int
+    seed: int
+    limit: int
+    table: BlockTable
+    token_ids: list[int] = field(init=False)
+    status: SequenceStatus = SequenceStatus.WAITING
+    computed: int = 0
+    paused: bool = False
+    scheduled_s: float | None = None
+
+    def __attrs_post_init__(self) -> None:
+        self.token_ids = list(self.request.prompt_ids)
+
+    @property
+    def id(self) -> int:
+        """The request's id."""
+        return self.request.id
+
+    @property
+    def remaining(self) -> int:
+        """Tokens still to be run through the model before the next one can be sampled; at least 1."""
+        return len(self.token_ids) - self.computed
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Length of the prompt."""
+        return len(self.request.prompt_ids)
+
+    @property
+    def completion_tokens(self) -> int:
+        """Tokens generated so far."""
+        return len(self.token_ids) - len(self.request.prompt_ids)
+
+    @property
+    def output_ids(self) -> list[int]:
+        """Copy of the tokens generated so far."""
+        return self.token_ids[len(self.request.prompt_ids) :]
+
+
+@frozen
+class TokenLogprob:
+    """How likely a generated token was.
+
+    Attributes:
+        token_id: The token.
+        text: The token decoded alone (it may hold a part of a character).
+        logprob: Natural logarithm of its probability before temperature and truncation.
+        top: The most likely tokens at this position as (id, text, logprob), best first.
+    """
+
+    token_id: int
+    text: str
+    logprob: float
+    top: tuple[tuple[int, str, float], ...] = ()
+
+
+@frozen
+class Usage:
+    """Token counts of a finished request; ``cached_tokens`` of the prompt were not computed again."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int = 0
+
+
+@frozen(kw_only=True)
+class StageTiming:
+    """Where the time to the first token went, in seconds on the engine's clock. A stage not reached is 0.
+
+    Attributes:
+        queue_s: From arrival, less ``preprocess_s``, to the first step that held some of the prompt.
+        preprocess_s: Template and tokenising, as the request says.
+        prefill_s: From that step to the end of the forward pass that completed the prompt, with any waiting
+            for other sequences between its chunks.
+        first_decode_s: From there until the first token was chosen and decoded.
+        cache_sync_s: Moving keys and values between memories; nothing moves them yet, so 0.
+    """
+
+    queue_s: float = 0.0
+    preprocess_s: float = 0.0
+    prefill_s: float = 0.0
+    first_decode_s: float = 0.0
+    cache_sync_s: float = 0.0
+
+
+class FinishReason(Enum):
+    """Why a sequence ended."""
+
+    STOP = "stop"  # end-of-sequence token, stop token or stop string
+    LENGTH = "length"  # max_tokens, or the context is full
+    CANCELLED = "cancelled"
+    ERROR = "error"
+
+
+@frozen(kw_only=True)
+class Finish:
+    """The end of a sequence.
+
+    Attributes:
+        reason: Why.
+        usage: Token counts; an end-of-sequence or stop token counts as generated.
+        timing: Where the time to the first token went.
+        stop: The stop string or stop token id that matched; None for the model's own end-of-sequence token.
+        error: What went wrong, where ``reason`` is ERROR.
+    """
+
+    reason: FinishReason
+    usage: Usage
+    timing: StageTiming
+    stop: str | int | None = None
+    error: EngineError | None = None
+
+
+@frozen(kw_only=True)
+class SequenceOutput:
+    """What one step brought for one sequence.
+
+    Attributes:
+        id: The request's id.
+        text: New text; "" where all of it is held back (half a character, or what may begin a stop string).
+        token_ids: New tokens.
+        logprobs: One entry per new token, if asked for.
+        finish: Set on the last output of a sequence.
+    """
+
+    id: int
+    text: str = ""
+    token_ids: tuple[int, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] = ()
+    finish: Finish | None = None

@@ -20,8 +20,6 @@ fault: no paths of the server in a RequestError, no traceback text anywhere. The
 """
 # ruff: noqa: N818 - these names are the words of the domain; "Error" is added only where the word needs it
 
-from __future__ import annotations
-
 from attrs import define
 
 __all__ = [
@@ -185,7 +183,8 @@ class InsufficientMemory(ModelLoadError):
     def __str__(self) -> str:
         return (
             f"{self.needed_bytes / 2**20:,.0f} MiB of memory are needed, "
-            f"{self.available_bytes / 2**20:,.0f} MiB are available: choose a smaller model, context or KV pool"
+            f"{self.available_bytes / 2**20:,.0f} MiB are available: "
+            "choose a smaller model, context or KV pool"
         )
 
 

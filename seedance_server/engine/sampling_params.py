@@ -1,13 +1,11 @@
 """How one request wants its tokens chosen, under OpenAI's and vLLM's names.
 
-The invariant: a SamplingParams that exists is usable. Every range is checked when it is made, so the sampler
-and the scheduler never meet NaN, a bool in place of a number or a stop string that is empty. What depends on
-the model (is this token id in its vocabulary?) is checked by `SamplingParams.validate_for`.
+The invariant: a SamplingParams that exists is usable. Every range is checked when it is made, so the
+sampler and the scheduler never meet NaN, a bool in place of a number or a stop string that is empty. What
+depends on the model (is this token id in its vocabulary?) is checked by `SamplingParams.validate_for`.
 
 Pure Python: it knows nothing of torch, models or clocks.
 """
-
-from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, TypeAlias

@@ -14,7 +14,13 @@ from collections.abc import Iterable
 
 from attrs import define, field
 
-__all__ = ["BlockPool", "BlockTable"]
+__all__ = ["BlockPool", "BlockTable", "blocks_for"]
+
+
+def blocks_for(tokens: int, block_size: int, rings: Iterable[int | None]) -> int:
+    """Blocks for a sequence of ``tokens`` tokens in a pool with these ``rings`` (see `BlockPool`)."""
+    blocks = -(-tokens // block_size)
+    return sum(blocks if ring is None else min(blocks, ring) for ring in rings)
 
 
 @define(eq=False)
@@ -76,8 +82,7 @@ class BlockPool:
 
     def blocks_for(self, tokens: int) -> int:
         """Blocks that a sequence of ``tokens`` tokens holds, over all groups."""
-        blocks = -(-tokens // self.block_size)
-        return sum(blocks if ring is None else min(blocks, ring) for ring in self.rings)
+        return blocks_for(tokens, self.block_size, self.rings)
 
     def reserve(self, table: BlockTable, tokens: int) -> bool:
         """Grow ``table`` until it can hold ``tokens`` tokens, or leave all as it was.

@@ -67,7 +67,6 @@ class Sequence:
         token_ids: Prompt, then output.
         computed: How many of ``token_ids`` have their keys and values in the blocks.
         paused: Not to be scheduled; its blocks may be taken when others need them.
-        scheduled_s: When it was first part of a batch, on the engine's clock.
     """
 
     request: GenerationRequest
@@ -79,7 +78,6 @@ class Sequence:
     status: SequenceStatus = SequenceStatus.WAITING
     computed: int = 0
     paused: bool = False
-    scheduled_s: float | None = None
 
     def __attrs_post_init__(self) -> None:
         self.token_ids = list(self.request.prompt_ids)
@@ -145,7 +143,7 @@ class StageTiming:
         preprocess_s: Template and tokenising, as the request says.
         prefill_s: From that step to the end of the forward pass that completed the prompt, with any waiting
             for other sequences between its chunks.
-        first_decode_s: From there until the first token was chosen and decoded.
+        first_decode_s: From there until the first token was chosen.
         cache_sync_s: Moving keys and values between memories; nothing moves them yet, so 0.
     """
 

@@ -1,0 +1,334 @@
+"""Batched generation: many requests in, tokens out, one `step` at a time.
+
+A step is schedule -> run -> sample -> postprocess. The invariant: what a sequence gets follows from the
+model, its ids, parameters and seed, never from its neighbours, the chunks its prompt was cut into, or the
+time; a failure of one sequence ends that sequence. It owns the pool, the cache and all sequences, and knows
+nothing of clients, sockets or event loops. All methods but `Engine.check` belong to one thread.
+"""
+
+import secrets
+import time
+from collections.abc import Callable
+
+import torch
+from attrs import frozen
+
+from seedance_server.engine.batch import Batch, Chunk
+from seedance_server.engine.block_pool import BlockPool, blocks_for
+from seedance_server.engine.config import EngineConfig
+from seedance_server.engine.errors import (
+    ContextLengthExceeded,
+    InsufficientMemory,
+    InvalidParameter,
+    KvCapacityExceeded,
+    RequestError,
+)
+from seedance_server.engine.generation import Generation
+from seedance_server.engine.kv_cache import KvCache
+from seedance_server.engine.memory import available_memory
+from seedance_server.engine.model_loader import LoadedModel
+from seedance_server.engine.model_runner import ModelRunner
+from seedance_server.engine.sampler import RowLogprobs, SampledTokens, Sampler, SamplingRow
+from seedance_server.engine.sampling_params import SamplingParams
+from seedance_server.engine.scheduler import Scheduler
+from seedance_server.engine.sequence import (
+    Finish,
+    FinishReason,
+    GenerationRequest,
+    Sequence,
+    SequenceOutput,
+    SequenceStatus,
+    StageTiming,
+    TokenLogprob,
+    Usage,
+)
+from seedance_server.engine.streams import open_streams
+
+__all__ = ["Engine", "EngineStatistics"]
+
+_DEFAULT_SHARE_OF_MEMORY = 2
+"""The pool takes one part in this many of the available memory; activations and other processes need some."""
+
+
+def _random_seed() -> int:
+    return secrets.randbits(63)
+
+
+@frozen(kw_only=True)
+class EngineStatistics:
+    """The engine at one moment; counters are since its start.
+
+    Attributes:
+        running: Sequences with blocks that take part in steps.
+        waiting: Sequences without blocks that will.
+        paused: Sequences that don't, with or without blocks.
+        total_blocks: Size of the pool.
+        used_blocks: Blocks in some sequence's table.
+        steps: Forward passes.
+        computed_tokens: Rows run through the model: prompts, decodes, and what was computed again.
+        generated_tokens: Tokens sampled.
+        preemptions: How often a sequence lost its blocks.
+    """
+
+    running: int
+    waiting: int
+    paused: int
+    total_blocks: int
+    used_blocks: int
+    steps: int
+    computed_tokens: int
+    generated_tokens: int
+    preemptions: int
+
+
+class Engine:
+    """One model with one KV pool.
+
+    Args:
+        model: What to run.
+        config: Limits and sizes.
+        clock: Seconds, monotonic; times the stages.
+        entropy: Seeds for requests that name none.
+
+    Attributes:
+        context_length: Most tokens of prompt and answer together: the model's, the config's or the pool's
+            limit, whichever is least. An answer that reaches it ends with LENGTH.
+
+    Raises:
+        InsufficientMemory: The KV pool doesn't fit, or is too small to hold anything.
+    """
+
+    def __init__(
+        self,
+        model: LoadedModel,
+        config: EngineConfig,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        entropy: Callable[[], int] = _random_seed,
+    ) -> None:
+        self._model = model
+        self._config = config
+        self._clock = clock
+        self._entropy = entropy
+        context = min(model.context_length, config.max_context or model.context_length)
+        rings = model.geometry.rings(config.block_size, config.prefill_budget_tokens)
+        self._pool = BlockPool(_pool_size(model, config, rings, context), config.block_size, rings)
+        self._context = context  # as the model and the operator would have it
+        self.context_length = min(context, self._pool.capacity_tokens)
+        self._streams = open_streams(model.device, clock)
+        cache = KvCache(
+            model.geometry,
+            total_blocks=self._pool.total,
+            block_size=config.block_size,
+            longest_chunk=config.prefill_budget_tokens,
+            device=model.device,
+            streams=self._streams,
+        )
+        self._runner = ModelRunner(model, cache, self._streams)
+        self._sampler = Sampler(model.vocab_size)
+        self._scheduler = Scheduler(
+            self._pool,
+            max_sequences=config.max_sequences,
+            prefill_budget_tokens=config.prefill_budget_tokens,
+        )
+        self._generations: dict[int, Generation] = {}
+        self._ended: list[SequenceOutput] = []  # ended between steps; the next step reports them
+        self._arrivals = 0
+        self._steps = self._computed_tokens = self._generated_tokens = 0
+
+    def bind_thread(self) -> None:
+        """Set torch's threads for the calling thread; call it once on the one that will call `step`."""
+        if self._config.threads is not None:
+            torch.set_num_threads(self._config.threads)
+
+    def check(self, prompt_tokens: int, params: SamplingParams) -> None:
+        """Refuse what could never be served. Pure, and callable from any thread.
+
+        Args:
+            prompt_tokens: Length of the prompt.
+            params: The request's parameters. ``max_tokens`` beyond what fits is fine: it is only a bound.
+
+        Raises:
+            ContextLengthExceeded: The prompt leaves no room in the context for a single token.
+            KvCapacityExceeded: It would, but the whole pool can't hold it.
+            InvalidParameter: An empty prompt, a token id that the model doesn't have, or a ``min_tokens``
+                that can't be reached.
+        """
+        params.validate_for(self._model.vocab_size)
+        if prompt_tokens < 1:
+            raise InvalidParameter("prompt", "must have at least one token")
+        if prompt_tokens >= self._context:
+            raise ContextLengthExceeded(prompt_tokens, self._context - 1)
+        if prompt_tokens >= self.context_length:
+            raise KvCapacityExceeded(self._pool.blocks_for(prompt_tokens + 1), self._pool.total)
+        room = self.context_length - prompt_tokens
+        if params.min_tokens > room:
+            raise InvalidParameter("min_tokens", f"must be at most {room} after this prompt")
+
+    def add(self, request: GenerationRequest) -> None:
+        """Queue a request. One that can't be served is answered by the next step with ERROR, like any other.
+
+        Args:
+            request: Its id must differ from those of all sequences that haven't ended.
+
+        Raises:
+            ValueError: The id is in use: the caller's bug.
+        """
+        if request.id in self._generations:
+            raise ValueError(f"sequence {request.id} hasn't ended yet")
+        try:
+            self.check(len(request.prompt_ids), request.params)
+            if not 0 <= min(request.prompt_ids) <= max(request.prompt_ids) < self._model.vocab_size:
+                raise InvalidParameter("token_ids", f"must be from 0 to {self._model.vocab_size - 1}")
+        except RequestError as error:
+            usage, timing = Usage(len(request.prompt_ids), 0), StageTiming(preprocess_s=request.preprocess_s)
+            finish = Finish(reason=FinishReason.ERROR, usage=usage, timing=timing, error=error)
+            self._ended.append(SequenceOutput(id=request.id, finish=finish))
+            return
+        params = request.params
+        room = self.context_length - len(request.prompt_ids)
+        sequence = Sequence(
+            request,
+            order=self._arrivals,
+            seed=self._entropy() if params.seed is None else params.seed,
+            limit=len(request.prompt_ids) + min(room, params.max_tokens or room),
+            table=self._pool.new_table(),
+        )
+        self._arrivals += 1
+        self._generations[request.id] = Generation(sequence, self._model.tokenizer, self._model.eos_token_ids)
+        self._scheduler.add(sequence)
+
+    def cancel(self, request_id: int) -> None:
+        """End a sequence and free its blocks now; the next step reports it. An unknown id has just ended."""
+        if generation := self._generations.get(request_id):
+            self._ended.append(generation.abandon(FinishReason.CANCELLED))
+            self._forget(generation)
+
+    def pause(self, request_id: int) -> None:
+        """Keep a sequence out of all steps until `resume`; its blocks stay unless others need them."""
+        if generation := self._generations.get(request_id):
+            generation.sequence.paused = True
+
+    def resume(self, request_id: int) -> None:
+        """Let a paused sequence go on, in its old place in the order of arrival."""
+        if generation := self._generations.get(request_id):
+            generation.sequence.paused = False
+
+    def has_work(self) -> bool:
+        """Whether `step` has something to do or to report; paused sequences don't count."""
+        return bool(self._ended) or self._scheduler.has_work()
+
+    def step(self) -> list[SequenceOutput]:
+        """One forward pass for all sequences that take part.
+
+        Returns:
+            What it brought, and what has ended since the step before. A sequence in its prompt brings
+            nothing.
+
+        Raises:
+            OutOfDeviceMemory: The device refused an allocation.
+            Exception: Anything else that the model or the device raises. Either way the engine's state is
+                undefined: report the error to every sequence and make a new engine.
+        """
+        outputs, self._ended = self._ended, []
+        batch = self._scheduler.schedule()
+        if batch.chunks:
+            outputs += self._run(batch)
+        return outputs
+
+    def statistics(self) -> EngineStatistics:
+        """Counts for metrics and tests."""
+        sequences = [generation.sequence for generation in self._generations.values()]
+        active = [sequence.status for sequence in sequences if not sequence.paused]
+        return EngineStatistics(
+            running=active.count(SequenceStatus.RUNNING),
+            waiting=active.count(SequenceStatus.WAITING),
+            paused=len(sequences) - len(active),
+            total_blocks=self._pool.total,
+            used_blocks=self._pool.used_blocks,
+            steps=self._steps,
+            computed_tokens=self._computed_tokens,
+            generated_tokens=self._generated_tokens,
+            preemptions=self._scheduler.preemptions,
+        )
+
+    def check_integrity(self) -> None:
+        """Compare what the parts believe; for tests and idle moments.
+
+        Raises:
+            AssertionError: They disagree: our bug.
+        """
+        scheduled = self._scheduler.running + self._scheduler.waiting
+        if {sequence.id for sequence in scheduled} != set(self._generations):
+            raise AssertionError("scheduler and engine know different sequences")
+        self._pool.check_integrity(sequence.table for sequence in scheduled)
+
+    @torch.inference_mode()
+    def _run(self, batch: Batch) -> list[SequenceOutput]:
+        started = self._clock()
+        for chunk in batch.chunks:
+            self._generations[chunk.sequence.id].note_scheduled(started)
+        with self._streams.compute():
+            before = self._streams.mark()
+            logits = self._runner.run(batch)
+            after = self._streams.mark()
+            sampled = self._sampler.sample(logits, [self._sampling_row(chunk) for chunk in batch.sampled])
+        forward_end = started + self._streams.seconds_between(before, after)
+        self._scheduler.complete(batch)
+        self._steps += 1
+        self._computed_tokens += batch.tokens
+        return self._postprocess(batch, sampled, forward_end, self._clock())
+
+    def _sampling_row(self, chunk: Chunk) -> SamplingRow:
+        sequence = chunk.sequence
+        return SamplingRow(
+            params=sequence.request.params,
+            seed=sequence.seed,
+            position=sequence.completion_tokens,
+            prompt_ids=sequence.request.prompt_ids,
+            output_ids=sequence.output_ids,
+            banned_ids=self._generations[sequence.id].banned_ids,
+        )
+
+    def _postprocess(
+        self, batch: Batch, sampled: SampledTokens, forward_end: float, now: float
+    ) -> list[SequenceOutput]:
+        outputs = []
+        rows = zip(batch.sampled, sampled.ids, sampled.logprobs, sampled.errors, strict=True)
+        for chunk, token_id, logprobs, error in rows:
+            generation = self._generations[chunk.sequence.id]
+            if error is not None:
+                output = generation.abandon(FinishReason.ERROR, error)
+            else:
+                self._generated_tokens += 1
+                generation.note_sampled(forward_end, now)
+                output = generation.accept(token_id, self._token_logprob(token_id, logprobs))
+            outputs.append(output)
+            if output.finish is not None:
+                self._forget(generation)
+        return outputs
+
+    def _token_logprob(self, token_id: int, logprobs: RowLogprobs | None) -> TokenLogprob | None:
+        if logprobs is None:
+            return None
+        decode = self._model.tokenizer.decode
+        top = tuple((other, decode([other]), logprob) for other, logprob in logprobs.top)
+        return TokenLogprob(token_id, decode([token_id]), logprobs.logprob, top)
+
+    def _forget(self, generation: Generation) -> None:
+        self._scheduler.remove(generation.sequence)
+        del self._generations[generation.sequence.id]
+
+
+def _pool_size(model: LoadedModel, config: EngineConfig, rings: tuple[int | None, ...], context: int) -> int:
+    """Blocks in the pool: what the config or the memory allows, and no more than could ever be used."""
+    block_bytes = model.geometry.block_bytes(config.block_size)
+    available = available_memory(model.device)
+    memory = config.kv_memory_bytes or available // _DEFAULT_SHARE_OF_MEMORY
+    if memory > available:
+        raise InsufficientMemory(memory, available)
+    useful = config.max_sequences * blocks_for(context, config.block_size, rings)
+    least = blocks_for(2 * config.block_size, config.block_size, rings)
+    if memory < least * block_bytes:
+        raise InsufficientMemory(least * block_bytes, memory)
+    return min(memory // block_bytes, useful)

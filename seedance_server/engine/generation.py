@@ -1,0 +1,128 @@
+"""One answer in the making: from sampled tokens to text, and to the reason why it ends.
+
+The rules of ending, in this order, once `min_tokens` are there: an end-of-sequence or stop token (counted,
+but not shown), a stop string (cut off with all that follows it), then the limit of length. Text that may
+still turn out to be part of a character or of a stop string is held back; the last output brings what is left
+of it.
+
+Pure Python; it neither samples nor schedules, and knows of time only what it is told.
+"""
+
+from collections.abc import Collection
+from typing import Any
+
+from attrs import evolve
+
+from seedance_server.engine.detokenizer import Detokenizer
+from seedance_server.engine.errors import EngineError
+from seedance_server.engine.sequence import (
+    Finish,
+    FinishReason,
+    Sequence,
+    SequenceOutput,
+    StageTiming,
+    TokenLogprob,
+    Usage,
+)
+from seedance_server.engine.stop import StopChecker
+
+__all__ = ["Generation"]
+
+
+class Generation:
+    """Turns one sequence's tokens into outputs.
+
+    Args:
+        sequence: Where tokens are appended.
+        tokenizer: The model's; only read.
+        eos_token_ids: Tokens that end an answer of this model.
+    """
+
+    def __init__(self, sequence: Sequence, tokenizer: Any, eos_token_ids: Collection[int]) -> None:
+        params = sequence.request.params
+        self.sequence = sequence
+        self._eos = frozenset() if params.ignore_eos else frozenset(eos_token_ids)
+        self._ends = self._eos | set(params.stop_token_ids)
+        self._detokenizer = Detokenizer(tokenizer)
+        self._stops = StopChecker(params.stop)
+        self._timing = StageTiming(preprocess_s=sequence.request.preprocess_s)
+        self._scheduled_s: float | None = None
+
+    @property
+    def banned_ids(self) -> tuple[int, ...]:
+        """Tokens that must not be sampled next, since the answer would be too short."""
+        short = self.sequence.completion_tokens < self.sequence.request.params.min_tokens
+        return tuple(sorted(self._ends)) if short else ()
+
+    def note_scheduled(self, now_s: float) -> None:
+        """The sequence takes part in a step that starts at ``now_s``; only the first call counts."""
+        if self._scheduled_s is None:
+            request = self.sequence.request
+            queue_s = max(0.0, now_s - request.arrival_s - request.preprocess_s)
+            self._scheduled_s, self._timing = now_s, evolve(self._timing, queue_s=queue_s)
+
+    def note_sampled(self, prefill_end_s: float, now_s: float) -> None:
+        """The next token was chosen at ``now_s``; its forward pass ended at ``prefill_end_s``."""
+        if self.sequence.completion_tokens == 0 and self._scheduled_s is not None:
+            self._timing = evolve(
+                self._timing,
+                prefill_s=prefill_end_s - self._scheduled_s,
+                first_decode_s=now_s - prefill_end_s,
+            )
+
+    def accept(self, token_id: int, logprob: TokenLogprob | None = None) -> SequenceOutput:
+        """Append a sampled token.
+
+        Returns:
+            What it brings; with ``finish`` set, it was the last.
+        """
+        sequence = self.sequence
+        sequence.token_ids.append(token_id)
+        output = SequenceOutput(
+            id=sequence.id, token_ids=(token_id,), logprobs=() if logprob is None else (logprob,)
+        )
+        if token_id in self._ends:
+            return self._finish(output, FinishReason.STOP, stop=None if token_id in self._eos else token_id)
+        text, matched = self._show(self._detokenizer.append((token_id,)))
+        output = evolve(output, text=text)
+        if matched is not None:
+            return evolve(output, finish=self._end(FinishReason.STOP, matched))
+        if len(sequence.token_ids) >= sequence.limit:
+            return self._finish(output, FinishReason.LENGTH)
+        return output
+
+    def abandon(self, reason: FinishReason, error: EngineError | None = None) -> SequenceOutput:
+        """End the answer from outside.
+
+        Returns:
+            The last output, with the text that was held back so far.
+        """
+        return self._finish(SequenceOutput(id=self.sequence.id), reason, error=error)
+
+    def _finish(
+        self,
+        output: SequenceOutput,
+        reason: FinishReason,
+        *,
+        stop: int | None = None,
+        error: EngineError | None = None,
+    ) -> SequenceOutput:
+        """Add the text held back, in which a stop string may yet be complete."""
+        text, matched = self._show(self._detokenizer.flush())
+        if matched is not None and error is None:
+            return evolve(output, text=output.text + text, finish=self._end(FinishReason.STOP, matched))
+        return evolve(
+            output, text=output.text + text + self._stops.flush(), finish=self._end(reason, stop, error)
+        )
+
+    def _show(self, text: str) -> tuple[str, str | None]:
+        # As in vLLM, the text of the first min_tokens tokens is never searched.
+        if self.sequence.completion_tokens <= self.sequence.request.params.min_tokens:
+            return text, None
+        return self._stops.push(text)
+
+    def _end(
+        self, reason: FinishReason, stop: str | int | None = None, error: EngineError | None = None
+    ) -> Finish:
+        usage = Usage(self.sequence.prompt_tokens, self.sequence.completion_tokens)
+        return Finish(reason=reason, usage=usage, timing=self._timing, stop=stop, error=error)

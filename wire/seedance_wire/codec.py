@@ -1,9 +1,9 @@
 """The three encodings of seedance.v1 and the choice between them.
 
-A codec is a pure function between envelopes and WebSocket messages: it keeps nothing from one call to the next, so
-one instance serves any number of connections. It raises `LocalProtocolError` for a message of ours that cannot be
-written and `DecodeError` for a payload that is no envelope, and nothing else. Whether a message is legal at this
-moment is not its business.
+A codec is a pure function between envelopes and WebSocket messages: it keeps nothing from one call to the
+next, so one instance serves any number of connections. It raises `LocalProtocolError` for a message of ours
+that cannot be written and `DecodeError` for a payload that is no envelope, and nothing else. Whether a
+message is legal at this moment is not its business.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class Codec(Protocol):
         """Writes one envelope: bytes go out as a binary WebSocket message, a str as text.
 
         Raises:
-            LocalProtocolError: The messages may not share an envelope, or hold a value that the protocol forbids.
+            LocalProtocolError: The messages may not share an envelope, or hold a value that the protocol
+                forbids.
         """
 
     def decode_client(self, payload: bytes | str) -> Sequence[FromClient]:

@@ -4,25 +4,24 @@
     connection.receive_data(payload)           # one WebSocket message, as it came
     while (event := connection.next_event()) is not None: …
 
-What a caller sees obeys the protocol: every message is legal at its moment (`state.py`), every DELTA is the next
-piece of its stream, as plain text (`cursor.py`, `delta.py`), and the text of a stream that ended well has the
-digest that the server computed. The bytes are the codec's business, waiting is the caller's.
+What a caller sees obeys the protocol: every message is legal at its moment (`state.py`), every DELTA is the
+next piece of its stream, as plain text (`cursor.py`, `delta.py`), and the text of a stream that ended well
+has the digest that the server computed. The bytes are the codec's business, waiting is the caller's.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from attrs import evolve, frozen
+from attrs import frozen
 
 from .codec import make_codec
 from .cursor import Verdict
 from .delta import apply_difference, context_after, difference
 from .envelope import CodedDelta, InvalidSubmit, Outgoing
-from .errors import CloseCode, DecodeError, LocalProtocolError, MessageTooLarge, RemoteProtocolError
+from .errors import CloseCode, DecodeError, LocalProtocolError, MessageTooLargeError, RemoteProtocolError
 from .messages import Delta, Error, Flush, Frame, Message, Welcome
 from .state import ConnectionState, ProtocolState, Role
 
@@ -32,7 +31,8 @@ if TYPE_CHECKING:
 __all__ = ["MAX_MESSAGE_BYTES", "Connection", "ConnectionStatistics", "InvalidSubmit"]
 
 MAX_MESSAGE_BYTES = 262_144
-"""Longest message that each end reads unless agreed otherwise, and the longest that a server sends in any case.
+"""Longest message that each end reads unless agreed otherwise, and the longest that a server sends in any
+case.
 
 A window of one stream holds as many bytes, so a client that reads this much can be sent any frame."""
 
@@ -63,9 +63,10 @@ class Connection:
     Args:
         role: Which end.
         subprotocol: What the handshake agreed on, one of `codec.SUBPROTOCOLS`.
-        max_message_bytes: Longest message to read. A server announces it in WELCOME, and a client sends none longer.
-        max_streams: Streams that a server may have running at once here. A SUBMIT beyond is no violation; the server
-            refuses it, going by ``open_streams`` and ``pending_submits``.
+        max_message_bytes: Longest message to read. A server announces it in WELCOME, and a client sends none
+            longer.
+        max_streams: Streams that a server may have running at once here. A SUBMIT beyond is no violation; the
+            server refuses it, going by ``open_streams`` and ``pending_submits``.
 
     Raises:
         LocalProtocolError: There is no such subprotocol.
@@ -131,13 +132,13 @@ class Connection:
             *messages: One message, or any number of frames of any streams, in order.
 
         Returns:
-            bytes to be sent as a binary message, or a str to be sent as text. It must be sent, before the result of
-            any later call: the connection's state says that it was.
+            bytes to be sent as a binary message, or a str to be sent as text. It must be sent, before the
+            result of any later call: the connection's state says that it was.
 
         Raises:
-            LocalProtocolError: They are not legal now, may not share a message or hold a value that the protocol
-                forbids. Nothing has changed.
-            MessageTooLarge: The peer would not read so long a message. Nothing has changed.
+            LocalProtocolError: They are not legal now, may not share a message or hold a value that the
+                protocol forbids. Nothing has changed.
+            MessageTooLargeError: The peer would not read so long a message. Nothing has changed.
         """
         if self.state is ConnectionState.ERROR:
             raise LocalProtocolError("the peer broke the protocol; nothing more can be sent")
@@ -151,9 +152,9 @@ class Connection:
         payload = self._codec.encode(coded)
         size = len(payload) if isinstance(payload, bytes) else len(payload.encode())
         if size > self._max_outgoing_bytes:
-            raise MessageTooLarge(size, self._max_outgoing_bytes)
+            raise MessageTooLargeError(size, self._max_outgoing_bytes)
         self._state.advance(messages, sizes)
-        # Nothing below fails: what follows from here on is that the messages are sent.
+        # Nothing below fails: from here on the messages count as sent.
         for message in messages:
             if isinstance(message, Delta | Flush | Error):
                 self._frames_sent += 1
@@ -167,12 +168,13 @@ class Connection:
     def receive_data(self, data: bytes | str) -> None:
         """Takes one whole WebSocket message, as bytes if it was binary and as str if it was text.
 
-        Drain `next_event` before the next call: then what is kept here is never more than one message brought.
-        After BYE a client ignores what still arrives.
+        Drain `next_event` before the next call: then what is kept here is never more than one message
+        brought. After BYE a client ignores what still arrives.
 
         Raises:
-            RemoteProtocolError: The peer broke the protocol. The connection is in state ERROR: frames of this message
-                that came before the fault can still be taken, any further call raises. Close with ``close_code``.
+            RemoteProtocolError: The peer broke the protocol. The connection is in state ERROR: frames of this
+                message that came before the fault can still be taken, any further call raises. Close with
+                ``close_code``.
             DecodeError: The same, because the bytes are no message.
         """
         if self.state is ConnectionState.ERROR:
@@ -208,7 +210,7 @@ class Connection:
     # ---- sending
 
     def _code(self, message: Message, contexts: dict[int, int | None]) -> tuple[Outgoing, int]:
-        """Chooses how a message's text travels; returns it with the UTF-8 bytes of the text, and notes the context."""
+        """Chooses how a text travels; returns the message with its text's UTF-8 bytes, and notes the context."""
         if isinstance(message, Flush | Error):
             contexts[message.stream_id] = None
         if not isinstance(message, Delta):

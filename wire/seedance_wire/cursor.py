@@ -5,8 +5,8 @@
     frame.id == applied + 1 and frame.offset == applied_bytes -> apply
     otherwise                                               -> gap
 
-The applied position never moves back. A value, not a process: it knows no connection, no text and no bytes; both
-ends use it, the receiver to choose and the sender to prove that it numbers its frames right.
+The applied position never moves back. A value, not a process: it knows no connection, no text and no bytes;
+both ends use it, the receiver to choose and the sender to prove that it numbers its frames right.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Code-point differences: the text encoding of DELTA frames (S10).
 
-A text becomes, for each of its code points, the difference to the code point before it, zigzag-mapped
-(0, -1, 1, -2 … become 0, 1, 2, 3 …) and written as a little-endian base-128 varint. The *context* is the last
-code point of the text before, so a difference can only be undone by a receiver that applied every frame since the
+A text becomes, for each of its code points, the difference to the code point before it, zigzag-mapped (0, -1,
+1, -2 … become 0, 1, 2, 3 …) and written as a little-endian base-128 varint. The *context* is the last code
+point of the text before, so a difference can only be undone by a receiver that applied every frame since the
 context was cleared. Lossless for every Unicode text; knows nothing of frames or streams.
 
-Scripts outside ASCII sit close together: Hebrew and Cyrillic shrink from two bytes a character to one, much of
-CJK from three to two. ASCII never shrinks, so it is never tried.
+Scripts outside ASCII sit close together: Hebrew and Cyrillic shrink from two bytes a character to one, much
+of CJK from three to two. ASCII never shrinks, so it is never tried.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """What one WebSocket message holds, between a codec and the connection.
 
-An envelope is one message, or several frames. Codecs are pure functions on envelopes; what depends on the past
-(cursors, delta contexts) is done around them by `connection.py`. So a DELTA whose text travels as differences
-leaves and enters a codec as `CodedDelta`, and a SUBMIT whose body is wrong enters as `InvalidSubmit`: the server
-can answer it with REFUSED, because it is known which request it is.
+An envelope is one message, or several frames. Codecs are pure functions on envelopes; what depends on the
+past (cursors, delta contexts) is done around them by `connection.py`. So a DELTA whose text travels as
+differences leaves and enters a codec as `CodedDelta`, and a SUBMIT whose body is wrong enters as
+`InvalidSubmit`: the server can answer it with REFUSED, because it is known which request it is.
 """
 
 from __future__ import annotations

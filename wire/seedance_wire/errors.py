@@ -2,7 +2,7 @@
 
     WireError
     ├─ LocalProtocolError      this side broke the rules; nothing was sent and nothing changed
-    │  └─ MessageTooLarge      the message is over the peer's limit; ``size_bytes``, ``limit_bytes``
+    │  └─ MessageTooLargeError      the message is over the peer's limit; ``size_bytes``, ``limit_bytes``
     └─ RemoteProtocolError     the peer broke the rules; close with ``close_code``
        └─ DecodeError          its bytes are no message of this encoding
 
@@ -17,7 +17,7 @@ __all__ = [
     "CloseCode",
     "DecodeError",
     "LocalProtocolError",
-    "MessageTooLarge",
+    "MessageTooLargeError",
     "RemoteProtocolError",
     "WireError",
 ]
@@ -82,7 +82,7 @@ class LocalProtocolError(WireError):
     """This side tried what the protocol does not allow; the connection is as it was before the call."""
 
 
-class MessageTooLarge(LocalProtocolError):
+class MessageTooLargeError(LocalProtocolError):
     """A message that the peer would refuse to read.
 
     Attributes:

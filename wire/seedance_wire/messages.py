@@ -4,7 +4,8 @@ These classes are what both ends speak of; `codec.py` turns them into bytes and 
 beyond their own shape, so a message that exists is one that some codec can carry. What a message *means* at a
 given moment is the business of `state.py`.
 
-Integers named ``*_ms`` are milliseconds, ``offset`` counts UTF-8 bytes, frame ids count from 1 in each stream.
+Integers named ``*_ms`` are milliseconds, ``offset`` counts UTF-8 bytes, frame ids count from 1 in each
+stream.
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ class FinishReason(Enum):
 class ErrorCode(Enum):
     """Who is at fault and what to do, for REFUSED and for ERROR frames.
 
-    The first group is the caller's request, the second the server's condition, the last a fault of the server.
+    The first group is the caller's request, the second the server's condition, the last a fault of the
+    server.
     """
 
     INVALID_REQUEST = "invalid_request"
@@ -122,6 +124,10 @@ class ChatMessage:
     name: str | None = None
 
 
+def _frozen_mapping(pairs: Mapping[int, float]) -> Mapping[int, float]:
+    return MappingProxyType(dict(pairs))
+
+
 @frozen(kw_only=True)
 class Sampling:
     """Sampling parameters under OpenAI's and vLLM's names; None leaves the choice to the server."""
@@ -139,9 +145,7 @@ class Sampling:
     repetition_penalty: float | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
-    logit_bias: Mapping[int, float] = field(
-        factory=dict, converter=lambda pairs: MappingProxyType(dict(pairs)), hash=False
-    )
+    logit_bias: Mapping[int, float] = field(factory=dict, converter=_frozen_mapping, hash=False)
     logprobs: bool = False
     top_logprobs: int | None = None
 
@@ -239,7 +243,11 @@ class Welcome:
 
 @frozen(kw_only=True)
 class Accepted:
-    """The server will answer the SUBMIT of this ``sequence_id`` on this stream."""
+    """The server will answer the SUBMIT of this ``sequence_id`` on this stream.
+
+    Stream ids rise in the order in which ACCEPTED messages are sent, so a server gives them out when it sends
+    one.
+    """
 
     sequence_id: int
     stream_id: int

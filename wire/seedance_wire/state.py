@@ -1,21 +1,23 @@
 """The rules of who may say what when: the only file that holds any.
 
-Both ends run this same machine on the same messages, so there is one table for the connection and one for each
-stream, and a role only decides whose fault a violation is. How it is used, in order:
+Both ends run this same machine on the same messages, so there is one table for the connection and one for
+each stream, and a role only decides whose fault a violation is. How it is used, in order:
 
-1. A message is looked up as (state, kind) in `CONNECTION_TABLE`; no entry, no such message now. A FLUSH that ends
-   its stream has the kind `Final`. Who may send a kind follows from the kind: `CLIENT_KINDS`, `SERVER_KINDS`.
+1. A message is looked up as (state, kind) in `CONNECTION_TABLE`; no entry, no such message now. A FLUSH that
+   ends its stream has the kind `Final`. Who may send a kind follows from the kind: `CLIENT_KINDS`,
+   `SERVER_KINDS`.
 2. The two directions cross in flight. A SUBMIT may have left before its sender saw GOAWAY, so the *receiver*
-   accepts what `CROSSINGS` adds (and refuses the request politely), the sender does not. After BYE the client looks
-   at nothing that still arrives.
-3. A message about a stream is then looked up in `STREAM_TABLE`. A stream that is not known is IDLE if its number
-   was never given out, ENDED if it was: numbers rise, so one integer remembers every stream that ever was, and an
-   ACK or CANCEL that crossed with the end of a stream is legal for ever.
+   accepts what `CROSSINGS` adds (and refuses the request politely), the sender does not. After BYE the client
+   looks at nothing that still arrives.
+3. A message about a stream is then looked up in `STREAM_TABLE`. A stream that is not known is IDLE if its
+   number was never given out, ENDED if it was: numbers rise, so one integer remembers every stream that ever
+   was, and an ACK or CANCEL that crossed with the end of a stream is legal for ever.
 4. Three rules of arithmetic are not in the tables: SUBMIT and CANCEL count up by one; frames are numbered and
-   offset as `cursor.py` says, in the session's epoch; an ACK names no frame above the last one sent. For ended
-   streams the last is remembered `REMEMBERED_STREAMS` back.
-5. Everything is checked before anything is changed. A violation of ours raises `LocalProtocolError` and leaves the
-   machine as it was; one of the peer's raises `RemoteProtocolError` and leaves it in ERROR, for good.
+   offset as `cursor.py` says, in the session's epoch; an ACK names no frame above the last one sent. For
+   ended streams the last is remembered `REMEMBERED_STREAMS` back.
+5. Everything is checked before anything is changed. A violation of ours raises `LocalProtocolError` and
+   leaves the machine as it was; one of the peer's raises `RemoteProtocolError` and leaves it in ERROR, for
+   good.
 
 The machine knows no encoding, no text and no window, and never waits.
 """
@@ -67,10 +69,10 @@ __all__ = [
 ]
 
 MAX_PENDING = 1024
-"""SUBMITs without an answer. A server refuses far fewer; this only bounds the table of a client that floods."""
+"""SUBMITs without an answer. A server refuses far fewer; this bounds the table if a client floods."""
 
 REMEMBERED_STREAMS = 256
-"""Ended streams whose last frame id is kept to check acknowledgements: four times the streams of a connection."""
+"""Ended streams whose last frame id is kept to check acknowledgements: four times those of a connection."""
 
 
 class Role(Enum):

@@ -1,9 +1,9 @@
 """Which values a message may hold, whatever the encoding.
 
-Asked by every codec in both directions: before encoding, where a violation is our own bug, and after decoding,
-where it is the peer's. Only what the protocol itself says is checked here (widths, lengths, "from 1", Unicode);
-whether a temperature makes sense is the server's business. Types are assumed: a codec that parses untyped text
-checks them itself.
+Asked by every codec in both directions: before encoding, where a violation is our own bug, and after
+decoding, where it is the peer's. Only what the protocol itself says is checked here (widths, lengths, "from
+1", Unicode); whether a temperature makes sense is the server's business. Types are assumed: a codec that
+parses untyped text checks them itself.
 """
 
 from __future__ import annotations
@@ -29,7 +29,14 @@ from .messages import (
     Welcome,
 )
 
-__all__ = ["InvalidField", "check", "check_outgoing", "check_received", "check_submit"]
+__all__ = [
+    "InvalidFieldError",
+    "check",
+    "check_outgoing",
+    "check_received",
+    "check_sequence_id",
+    "check_submit",
+]
 
 _U32 = 2**32 - 1
 _U64 = 2**64 - 1
@@ -37,7 +44,7 @@ _I64 = 2**63
 _DIGEST_BYTES = 32  # SHA-256
 
 
-class InvalidField(ValueError):
+class InvalidFieldError(ValueError):
     """A value that the protocol does not allow.
 
     Attributes:
@@ -55,7 +62,7 @@ def check(message: Outgoing) -> None:
     """Checks every value of ``message``.
 
     Raises:
-        InvalidField: One is outside what the protocol allows.
+        InvalidFieldError: One is outside what the protocol allows.
     """
     _RULES[type(message)](message)
 
@@ -68,7 +75,7 @@ def check_outgoing(message: Outgoing) -> None:
     """
     try:
         check(message)
-    except InvalidField as error:
+    except InvalidFieldError as error:
         raise LocalProtocolError(f"{type(message).__name__}.{error}") from None
 
 
@@ -80,7 +87,7 @@ def check_received(message: Outgoing) -> None:
     """
     try:
         check(message)
-    except InvalidField as error:
+    except InvalidFieldError as error:
         raise DecodeError(f"{type(message).__name__}.{error}") from None
 
 
@@ -90,20 +97,29 @@ def check_submit(message: Submit) -> Submit | InvalidSubmit:
     Raises:
         DecodeError: The sequence id is not sound.
     """
-    try:
-        _number("sequence_id", message.sequence_id, 1, _U64)
-    except InvalidField as error:
-        raise DecodeError(f"Submit.{error}") from None
+    check_sequence_id(message.sequence_id)
     try:
         _submit(message)
-    except InvalidField as error:
+    except InvalidFieldError as error:
         return InvalidSubmit(sequence_id=message.sequence_id, field=error.field, reason=error.reason)
     return message
 
 
+def check_sequence_id(sequence_id: int) -> None:
+    """Checks the one field of a SUBMIT that a refusal needs.
+
+    Raises:
+        DecodeError: It is not sound.
+    """
+    try:
+        _number("sequence_id", sequence_id, 1, _U64)
+    except InvalidFieldError as error:
+        raise DecodeError(f"Submit.{error}") from None
+
+
 def _number(field: str, value: int | None, low: int, high: int) -> None:
     if value is not None and not low <= value <= high:
-        raise InvalidField(field, f"must be from {low} to {high}")
+        raise InvalidFieldError(field, f"must be from {low} to {high}")
 
 
 def _text(field: str, value: str | None) -> None:
@@ -112,7 +128,7 @@ def _text(field: str, value: str | None) -> None:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise InvalidField(field, "holds a lone surrogate, which is no Unicode text") from None
+        raise InvalidFieldError(field, "holds a lone surrogate, which is no Unicode text") from None
 
 
 def _texts(field: str, values: Iterable[str]) -> None:
@@ -123,7 +139,7 @@ def _texts(field: str, values: Iterable[str]) -> None:
 def _signed(field: str, values: Iterable[int]) -> None:
     for index, value in enumerate(values):
         if not -_I64 <= value < _I64:
-            raise InvalidField(f"{field}[{index}]", "does not fit 64 bits")
+            raise InvalidFieldError(f"{field}[{index}]", "does not fit 64 bits")
 
 
 def _hello(message: Hello) -> None:
@@ -136,12 +152,14 @@ def _hello(message: Hello) -> None:
 def _submit(message: Submit) -> None:
     _number("sequence_id", message.sequence_id, 1, _U64)
     if not 16 <= len(message.idempotency_key) <= 64:
-        raise InvalidField("idempotency_key", f"must have 16 to 64 bytes, not {len(message.idempotency_key)}")
+        raise InvalidFieldError(
+            "idempotency_key", f"must have 16 to 64 bytes, not {len(message.idempotency_key)}"
+        )
     _text("model", message.model)
     inputs = [name for name in ("messages", "prompt", "token_ids") if getattr(message, name) is not None]
     if len(inputs) != 1:
         given = " and ".join(inputs) or "none"
-        raise InvalidField(
+        raise InvalidFieldError(
             inputs[-1] if inputs else "messages", f"give one of messages, prompt and token_ids, not {given}"
         )
     for index, turn in enumerate(message.messages or ()):
@@ -240,7 +258,7 @@ def _final(final: Final) -> None:
     _number("final.usage.completion_tokens", final.usage.completion_tokens, 0, _U64)
     _number("final.usage.cached_tokens", final.usage.cached_tokens, 0, _U64)
     if len(final.digest) != _DIGEST_BYTES:
-        raise InvalidField("final.digest", f"must have {_DIGEST_BYTES} bytes, not {len(final.digest)}")
+        raise InvalidFieldError("final.digest", f"must have {_DIGEST_BYTES} bytes, not {len(final.digest)}")
     if isinstance(final.stop, str):
         _text("final.stop", final.stop)
     else:

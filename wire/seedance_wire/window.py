@@ -1,10 +1,11 @@
 """The sliding window of one stream, in frames and bytes (S22). Pure: it is told the time.
 
-The sender may have ``size`` frames and 256 KiB unacknowledged. On each acknowledgement of something new the window
-grows by a fifth if the client took under 50 ms, and shrinks to seven tenths if it took over 200 ms; the result is
-rounded down, then clamped to 16..128. Latency runs from sending the *newest* frame that the acknowledgement covers:
-older ones waited for it on purpose, because acknowledgements are cumulative. Invariant: nothing is sent while the
-window is full, except one frame over 256 KiB on its own, which could never be sent otherwise.
+The sender may have ``size`` frames and 256 KiB unacknowledged. On each acknowledgement of something new the
+window grows by a fifth if the client took under 50 ms, and shrinks to seven tenths if it took over 200 ms;
+the result is rounded down, then clamped to 16..128. Latency runs from sending the *newest* frame that the
+acknowledgement covers: older ones waited for it on purpose, because acknowledgements are cumulative.
+Invariant: nothing is sent while the window is full, except one frame over 256 KiB on its own, which could
+never be sent otherwise.
 """
 
 from __future__ import annotations

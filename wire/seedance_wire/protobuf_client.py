@@ -1,0 +1,171 @@
+"""A client's messages in protobuf: `messages.py` <-> `seedance_pb2.ClientEnvelope`.
+
+Field by field, with no rule of its own but presence: an absent optional field is None.
+"""
+
+from __future__ import annotations
+
+from . import seedance_pb2 as pb
+from .envelope import FromClient, InvalidSubmit
+from .errors import DecodeError
+from .messages import Ack, Bye, Cancel, ChatMessage, ClientMessage, Durability, Hello, Sampling, Submit
+from .validity import check_received, check_sequence_id, check_submit
+
+__all__ = ["client_envelope", "client_message"]
+
+_DURABILITY_TO_PB = {Durability.NONE: pb.DURABILITY_NONE}
+_DURABILITY_FROM_PB = {number: value for value, number in _DURABILITY_TO_PB.items()}
+
+
+def client_envelope(message: ClientMessage) -> pb.ClientEnvelope:
+    """Returns the envelope of a message; a value that does not fit raises TypeError or ValueError."""
+    match message:
+        case Ack():
+            pairs = [pb.Processed(stream_id=s, frame_id=f) for s, f in message.processed]
+            return pb.ClientEnvelope(ack=pb.Ack(processed=pairs))
+        case Submit():
+            return pb.ClientEnvelope(submit=_submit_to_pb(message))
+        case Cancel():
+            cancel = pb.Cancel(sequence_id=message.sequence_id, stream_id=message.stream_id)
+            return pb.ClientEnvelope(cancel=cancel)
+        case Hello():
+            hello = pb.Hello(
+                minor_version=message.minor_version,
+                sdk_name=message.sdk_name,
+                sdk_version=message.sdk_version,
+                capabilities=message.capabilities,
+            )
+            return pb.ClientEnvelope(hello=hello)
+        case Bye():
+            return pb.ClientEnvelope(bye=pb.Bye())
+
+
+def client_message(envelope: pb.ClientEnvelope) -> FromClient:
+    """Returns the message of an envelope.
+
+    Raises:
+        DecodeError: It holds none, or one with a value that the protocol forbids.
+    """
+    message: FromClient
+    match envelope.WhichOneof("message"):
+        case "submit":
+            return _submit_from_pb(envelope.submit)
+        case "ack":
+            message = Ack(processed=tuple((p.stream_id, p.frame_id) for p in envelope.ack.processed))
+        case "cancel":
+            message = Cancel(sequence_id=envelope.cancel.sequence_id, stream_id=envelope.cancel.stream_id)
+        case "hello":
+            hello = envelope.hello
+            message = Hello(
+                minor_version=hello.minor_version,
+                sdk_name=hello.sdk_name,
+                sdk_version=hello.sdk_version,
+                capabilities=tuple(hello.capabilities),
+            )
+        case "bye":
+            message = Bye()
+        case _:
+            raise DecodeError("the envelope holds no message of a client's")
+    check_received(message)
+    return message
+
+
+def _submit_to_pb(message: Submit) -> pb.Submit:
+    conversation = token_ids = None
+    if message.messages is not None:
+        turns = [pb.ChatMessage(role=m.role, content=m.content, name=m.name) for m in message.messages]
+        conversation = pb.Conversation(messages=turns)
+    if message.token_ids is not None:
+        token_ids = pb.TokenIds(ids=message.token_ids)
+    sampling = message.sampling
+    submit = pb.Submit(
+        sequence_id=message.sequence_id,
+        idempotency_key=message.idempotency_key,
+        model=message.model,
+        conversation=conversation,
+        token_ids=token_ids,
+        sampling=None if sampling == Sampling() else _sampling_to_pb(sampling),
+        durability=None if message.durability is None else _DURABILITY_TO_PB[message.durability],
+        deadline_ms=message.deadline_ms,
+        parse_special=message.parse_special,
+    )
+    if message.prompt is not None:
+        submit.prompt = message.prompt
+    return submit
+
+
+def _sampling_to_pb(sampling: Sampling) -> pb.Sampling:
+    return pb.Sampling(
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        top_k=sampling.top_k,
+        min_p=sampling.min_p,
+        seed=sampling.seed,
+        stop=sampling.stop,
+        stop_token_ids=sampling.stop_token_ids,
+        max_tokens=sampling.max_tokens,
+        min_tokens=sampling.min_tokens,
+        ignore_eos=sampling.ignore_eos,
+        repetition_penalty=sampling.repetition_penalty,
+        presence_penalty=sampling.presence_penalty,
+        frequency_penalty=sampling.frequency_penalty,
+        logit_bias=dict(sampling.logit_bias),
+        logprobs=sampling.logprobs,
+        top_logprobs=sampling.top_logprobs,
+    )
+
+
+def _submit_from_pb(submit: pb.Submit) -> Submit | InvalidSubmit:
+    which = submit.WhichOneof("input")
+    messages = None
+    if which == "conversation":
+        messages = tuple(
+            ChatMessage(
+                role=turn.role,
+                content=turn.content if turn.HasField("content") else None,
+                name=turn.name if turn.HasField("name") else None,
+            )
+            for turn in submit.conversation.messages
+        )
+    durability = None
+    if submit.HasField("durability"):
+        durability = _DURABILITY_FROM_PB.get(submit.durability)
+        if durability is None:
+            check_sequence_id(submit.sequence_id)
+            reason = f"no durability {submit.durability} in this minor version"
+            return InvalidSubmit(sequence_id=submit.sequence_id, field="durability", reason=reason)
+    message = Submit(
+        sequence_id=submit.sequence_id,
+        idempotency_key=submit.idempotency_key,
+        model=submit.model if submit.HasField("model") else None,
+        messages=messages,
+        prompt=submit.prompt if which == "prompt" else None,
+        token_ids=tuple(submit.token_ids.ids) if which == "token_ids" else None,
+        sampling=_sampling_from_pb(submit.sampling),
+        durability=durability,
+        deadline_ms=submit.deadline_ms if submit.HasField("deadline_ms") else None,
+        parse_special=submit.parse_special,
+    )
+    return check_submit(message)
+
+
+def _sampling_from_pb(sampling: pb.Sampling) -> Sampling:
+    present = {descriptor.name for descriptor, _ in sampling.ListFields()}
+    return Sampling(
+        temperature=sampling.temperature if "temperature" in present else None,
+        top_p=sampling.top_p if "top_p" in present else None,
+        top_k=sampling.top_k if "top_k" in present else None,
+        min_p=sampling.min_p if "min_p" in present else None,
+        seed=sampling.seed if "seed" in present else None,
+        stop=tuple(sampling.stop),
+        stop_token_ids=tuple(sampling.stop_token_ids),
+        max_tokens=sampling.max_tokens if "max_tokens" in present else None,
+        min_tokens=sampling.min_tokens if "min_tokens" in present else None,
+        ignore_eos=sampling.ignore_eos,
+        repetition_penalty=sampling.repetition_penalty if "repetition_penalty" in present else None,
+        presence_penalty=sampling.presence_penalty if "presence_penalty" in present else None,
+        frequency_penalty=sampling.frequency_penalty if "frequency_penalty" in present else None,
+        logit_bias=dict(sampling.logit_bias),
+        logprobs=sampling.logprobs,
+        top_logprobs=sampling.top_logprobs if "top_logprobs" in present else None,
+    )

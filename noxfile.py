@@ -69,16 +69,22 @@ def _remember(group: str) -> None:
     (DEV / f"installed-{group}").write_text(_wanted(group))
 
 
+def _with_server(session: nox.Session, script: str) -> None:
+    # After Ctrl-C nox would kill within half a second: the script needs longer to stop its server.
+    python = dev_python(session, "product")
+    session.run(python, script, *session.posargs, external=True, interrupt_timeout=60, terminate_timeout=10)
+
+
 @nox.session(venv_backend="none")
 def demo(session: nox.Session) -> None:
     """A real model answers token by token, then its numbers. `-- --model-path X` tries another one."""
-    session.run(dev_python(session, "product"), "bench/demo.py", *session.posargs, external=True)
+    _with_server(session, "bench/demo.py")
 
 
 @nox.session(venv_backend="none")
 def serve(session: nox.Session) -> None:
     """Keep a server with the demo model up to play with. Arguments after `--` go to seedance-server."""
-    session.run(dev_python(session, "product"), "bench/serve.py", *session.posargs, external=True)
+    _with_server(session, "bench/serve.py")
 
 
 @nox.session(venv_backend="none")
@@ -114,7 +120,7 @@ def fuzz(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def bench(session: nox.Session) -> None:
     """Load a server and report latency and throughput; see bench/README.md. Arguments go to bench/load.py."""
-    session.run(dev_python(session, "product"), "bench/load.py", *session.posargs, external=True)
+    _with_server(session, "bench/load.py")
 
 
 @nox.session

@@ -1,0 +1,275 @@
+"""A small load generator: N streams at once against a server that it starts itself, then what they saw.
+
+Closed loop: each of N streams asks, reads its answer to the end, and asks again, so N requests are in flight
+at any time. That measures a server under N patient users; it does not measure what happens when requests arrive
+faster than they are answered. Prompts and seeds are the same in every run, and no prompt occurs twice in a run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import platform
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import trio
+from attrs import define, field
+
+from figures import Answer, ask, milliseconds, percentile
+from seedance_sdk import AsyncSeedanceClient, SeedanceError
+from server_process import ServerFailed, demo_model, running_server
+
+__all__ = ["Level", "load", "main", "summary"]
+
+RESULTS = Path(__file__).parent / "results"
+TOPICS = (
+    "the sea",
+    "a small garden",
+    "an old clock",
+    "winter",
+    "a long journey",
+    "bread",
+    "the moon",
+    "music",
+)
+# The SDK shares one connection among its streams, as applications do; the server allows 64 on one.
+STREAMS_PER_CONNECTION = 32
+SHARES = (0.50, 0.95, 0.99)
+
+
+@define
+class Level:
+    """What was measured at one number of concurrent streams.
+
+    Attributes:
+        streams: Streams at once.
+        answers: One entry for each request, failed ones included.
+        spent_s: From the first request to the end of the last answer.
+    """
+
+    streams: int
+    answers: list[Answer] = field(factory=list)
+    spent_s: float = math.nan
+
+
+def prompts(streams: int) -> Iterator[str]:
+    """Yield the prompts of one level without end; they begin differently, so that no cached prefix flatters."""
+    number = 0
+    while True:
+        number += 1
+        yield f"Part {streams}, chapter {number}. A short and lively essay about {TOPICS[number % len(TOPICS)]}.\n\n"
+
+
+async def load(url: str, streams: int, requests: int, max_tokens: int) -> Level:
+    """Keep `streams` requests in flight until each stream has asked `requests` times.
+
+    A failed request is counted and its stream goes on with the next one.
+    """
+    level = Level(streams)
+    source = prompts(streams)
+
+    async def one_stream(client: AsyncSeedanceClient) -> None:
+        for _ in range(requests):
+            request = {
+                "prompt": next(source),
+                "max_tokens": max_tokens,
+                "ignore_eos": True,
+                "temperature": 0.8,
+                "seed": 1,
+            }
+            started_s = time.monotonic()
+            try:
+                level.answers.append(await ask(client, request))
+            except SeedanceError as error:
+                ended_s = time.monotonic()
+                level.answers.append(Answer(started_s, ended_s, error=f"{type(error).__name__}: {error}"))
+
+    async def one_connection(count: int) -> None:
+        async with AsyncSeedanceClient(url) as client, trio.open_nursery() as nursery:
+            for _ in range(count):
+                nursery.start_soon(one_stream, client)
+
+    started_s = time.monotonic()
+    async with trio.open_nursery() as nursery:
+        for first in range(0, streams, STREAMS_PER_CONNECTION):
+            nursery.start_soon(one_connection, min(STREAMS_PER_CONNECTION, streams - first))
+    level.spent_s = time.monotonic() - started_s
+    return level
+
+
+def summary(level: Level) -> dict[str, Any]:
+    """Return the figures of one level, in milliseconds and tokens per second, ready for JSON."""
+    good = [answer for answer in level.answers if answer.error is None]
+    gaps = [gap for answer in good for gap in answer.gaps_s]
+    firsts = [answer.first_token_s for answer in good]
+    whole = [answer.ended_s - answer.started_s for answer in good]
+    tokens = sum(answer.tokens for answer in good)
+    failed = len(level.answers) - len(good)
+    return {
+        "streams": level.streams,
+        "requests": len(level.answers),
+        "failed": failed,
+        "error_rate": failed / len(level.answers),
+        "errors": sorted({answer.error for answer in level.answers if answer.error}),
+        "tokens": tokens,
+        "seconds": round(level.spent_s, 3),
+        "tokens_per_second": round(tokens / level.spent_s, 2),
+        "ttft_ms": _percentiles(firsts),
+        "itl_ms": _percentiles(gaps),
+        "end_to_end_ms": _percentiles(whole),
+    }
+
+
+def _percentiles(values: Sequence[float]) -> dict[str, float | None]:
+    found: dict[str, float | None] = {"count": len(values)}
+    for name, value in (
+        *((f"p{share * 100:.0f}", percentile(values, share)) for share in SHARES),
+        ("max", max(values, default=math.nan)),
+    ):
+        found[name] = None if math.isnan(value) else round(value * 1000, 2)
+    return found
+
+
+def table(levels: Sequence[dict[str, Any]]) -> str:
+    """Lay the summaries out as text."""
+    head = (
+        "streams",
+        "requests",
+        "failed",
+        "tok/s",
+        "TTFT P50",
+        "P95",
+        "P99",
+        "ITL P50",
+        "P95",
+        "P99",
+        "max",
+    )
+    rows: list[tuple[str, ...]] = [head]
+    for level in levels:
+        first, gaps = level["ttft_ms"], level["itl_ms"]
+        times = (
+            *(first[name] for name in ("p50", "p95", "p99")),
+            *(gaps[n] for n in ("p50", "p95", "p99", "max")),
+        )
+        rows.append(
+            (
+                str(level["streams"]),
+                str(level["requests"]),
+                str(level["failed"]),
+                f"{level['tokens_per_second']:.1f}",
+                *(milliseconds(math.nan if value is None else value / 1000) for value in times),
+            )
+        )
+    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
+    return "\n".join(
+        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows
+    )
+
+
+def machine() -> dict[str, Any]:
+    """Describe what the figures were taken on: without it they mean nothing."""
+    names = ("seedance-server", "seedance-sdk", "torch", "transformers", "trio")
+    model = next(
+        (line.split(":", 1)[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
+        "",
+    )
+    return {
+        "cpu": model or platform.processor(),
+        "cores": os.cpu_count(),
+        "load_average_before": os.getloadavg(),
+        "python": platform.python_version(),
+        "versions": {name: version(name) for name in names},
+    }
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text().splitlines()
+    except OSError:
+        return []
+
+
+def _counts(text: str) -> list[int]:
+    counts = [int(part) for part in text.split(",")]
+    if not counts or min(counts) < 1:
+        raise argparse.ArgumentTypeError("numbers of streams, from 1, separated by commas")
+    return counts
+
+
+def run(options: argparse.Namespace, report: Callable[[str], None]) -> dict[str, Any]:
+    """Start the server, take every level, stop the server, return the whole record."""
+    path = options.model_path or demo_model()
+    record: dict[str, Any] = {
+        "taken_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "model": Path(path).name,
+        "server_flags": options.server_flag,
+        "max_tokens": options.max_tokens,
+        "requests_per_stream": options.requests,
+        "machine": machine(),
+        "levels": [],
+    }
+    flags = ["--model-path", path, "--port", "0", "--log-level", "warning", *options.server_flag]
+    with running_server(flags, report) as server:
+        record["start_seconds"] = round(server.start_s, 2)
+        trio.run(load, server.url, 1, 1, 8)  # the first request pays for what is set up lazily: not counted
+        for streams in options.streams:
+            report(f"{streams} streams at once, {options.requests} requests each …")
+            level = trio.run(load, server.url, streams, options.requests, options.max_tokens)
+            record["levels"].append(summary(level))
+        record["server_peak_memory_bytes"] = server.peak_memory_bytes()
+        return record
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the benchmark; 0 if every request was answered, 1 if any failed or the server did."""
+    parser = argparse.ArgumentParser(
+        prog="nox -s bench --", description="Load a server, report what clients saw."
+    )
+    parser.add_argument("--model-path", help="directory, hub id or GGUF file (default: the demo model)")
+    parser.add_argument(
+        "--streams", type=_counts, default=[1, 4, 16], help="levels, e.g. 1,4,16 (the default)"
+    )
+    parser.add_argument(
+        "--requests", type=int, default=3, help="requests each stream sends in turn (default 3)"
+    )
+    parser.add_argument("--max-tokens", type=int, default=48, help="tokens of each answer (default 48)")
+    parser.add_argument(
+        "--server-flag", action="append", default=[], help="passed on, e.g. --server-flag=--threads=1"
+    )
+    parser.add_argument(
+        "--results", type=Path, default=RESULTS, help="where the JSON goes (default bench/results)"
+    )
+    options = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the server must not outlive this process
+    try:
+        record = run(options, lambda line: print(line, file=sys.stderr, flush=True))
+    except ServerFailed as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("bench: stopped", file=sys.stderr)
+        return 130
+    options.results.mkdir(parents=True, exist_ok=True)
+    written = options.results / f"load-{record['taken_at'].replace(':', '').replace('+0000', 'Z')}.json"
+    written.write_text(json.dumps(record, indent=2) + "\n")
+    print(table(record["levels"]))
+    peak_gb = record["server_peak_memory_bytes"] / 1e9
+    print(f"\npeak memory of the server {peak_gb:.2f} GB; all figures in {written}")
+    for level in record["levels"]:
+        for failure in level["errors"]:
+            print(f"{level['streams']} streams: {failure}")
+    return 1 if any(level["failed"] for level in record["levels"]) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,8 +1,8 @@
 """A small load generator: N streams at once against a server that it starts itself, then what they saw.
 
 Closed loop: each of N streams asks, reads its answer to the end, and asks again, so N requests are in flight
-at any time. That measures a server under N patient users; it does not measure what happens when requests arrive
-faster than they are answered. Prompts and seeds are the same in every run, and no prompt occurs twice in a run.
+at any time. That measures a server under N patient users, and not what happens when requests arrive faster
+than they are answered. Prompts and seeds are the same in every run; no prompt occurs twice in one run.
 """
 
 from __future__ import annotations
@@ -62,11 +62,12 @@ class Level:
 
 
 def prompts(streams: int) -> Iterator[str]:
-    """Yield the prompts of one level without end; they begin differently, so that no cached prefix flatters."""
+    """Yield the prompts of one level without end; each begins differently: no cached prefix flatters."""
     number = 0
     while True:
         number += 1
-        yield f"Part {streams}, chapter {number}. A short and lively essay about {TOPICS[number % len(TOPICS)]}.\n\n"
+        topic = TOPICS[number % len(TOPICS)]
+        yield f"Part {streams}, chapter {number}. A short and lively essay about {topic}.\n\n"
 
 
 async def load(url: str, streams: int, requests: int, max_tokens: int) -> Level:

@@ -43,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
                 report(f"serve: the server ended by itself with status {server.process.wait()}")
             except KeyboardInterrupt:
                 return 0
-        return 1
+            return 1
     except ServerFailed as error:
         report(f"serve: {error}")
         return 1

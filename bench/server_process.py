@@ -51,7 +51,7 @@ class RunningServer:
     start_s: float
 
     def peak_memory_bytes(self) -> int:
-        """Return the largest resident size of the server so far, in bytes; 0 where the system does not tell."""
+        """Return the largest resident size of the server so far, in bytes; 0 where that is unknown."""
         try:
             status = Path(f"/proc/{self.process.pid}/status").read_text()
         except OSError:

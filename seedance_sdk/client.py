@@ -1,0 +1,276 @@
+"""The async client, on trio, and the core of the blocking one.
+
+Owns the nursery in which sessions live. A request goes to the current session; where there is none, or it
+ended, or its server is leaving, a new one is begun, once for all who wait. Must not know of threads.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
+from importlib.metadata import version
+from types import TracebackType
+from typing import Literal, Self, Unpack, overload
+
+import sniffio
+import trio
+
+from seedance_sdk.completion import Completion
+from seedance_sdk.errors import ClientClosed, UnsupportedEventLoop
+from seedance_sdk.generation import Generation
+from seedance_sdk.limits import Limits
+from seedance_sdk.parameters import Message, Options, Request, chat_request, complete_request
+from seedance_sdk.session import Session
+from seedance_sdk.stream import AsyncStream, out_of_time
+from seedance_sdk.transport import Connector, Endpoint, WebSocketConnector
+
+__all__ = ["DEFAULT_URL", "AsyncSeedanceClient", "make_endpoint"]
+
+DEFAULT_URL = "ws://localhost:8080/v1/chat"
+
+
+def make_endpoint(url: str | None, api_key: str | None, subprotocol: str) -> Endpoint:
+    """Completes what a caller gave from the environment: ``SEEDANCE_URL`` and ``SEEDANCE_API_KEY``.
+
+    Raises:
+        ValueError: The URL or the key is malformed.
+    """
+    return Endpoint.of(
+        url if url is not None else os.environ.get("SEEDANCE_URL") or DEFAULT_URL,
+        subprotocol=subprotocol,
+        api_key=api_key if api_key is not None else os.environ.get("SEEDANCE_API_KEY") or None,
+        user_agent=f"seedance-sdk-python/{version('seedance-sdk')}",
+    )
+
+
+class AsyncSeedanceClient:
+    """A client for trio programs.
+
+        async with AsyncSeedanceClient("ws://localhost:8080/v1/chat") as client:
+            stream = await client.chat(messages=[{"role": "user", "content": "Hi"}], stream=True)
+            async for chunk in stream:
+                print(chunk.delta, end="", flush=True)
+
+    It connects at the first request, carries all streams over one connection, and connects anew after that
+    one ended. Any number of tasks may use it at once.
+
+    Resource handling: use it as an async context manager, once. Leaving it says goodbye to the server and
+    ends live streams with `ClientClosed`, in ``limits.close_timeout_s`` at most, or at once where it is
+    cancelled.
+
+    Args:
+        url: ``ws://host:port/v1/chat`` or ``wss://…``; by default ``SEEDANCE_URL``, else localhost.
+        api_key: By default ``SEEDANCE_API_KEY``. Sent with the upgrade, never in the URL.
+        limits: Every bound of the client.
+        ssl_context: For ``wss``; by default Python's, which checks certificate and host name.
+        subprotocol: ``seedance.v1``, or ``seedance.v1.json`` to read along.
+        connector: Makes transports; for tests, see `seedance_sdk.testing`.
+        clock: Stamps `Chunk.received_at`, in seconds.
+
+    Raises:
+        ValueError: The URL or the key is malformed.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        api_key: str | None = None,
+        limits: Limits | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+        subprotocol: str = "seedance.v1",
+        connector: Connector | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._endpoint = make_endpoint(url, api_key, subprotocol)
+        self._limits = limits or Limits()
+        self._connector: Connector = connector or WebSocketConnector(ssl_context)
+        self._clock = clock
+        self._background: AbstractAsyncContextManager[trio.Nursery] | None = None
+        self._nursery: trio.Nursery | None = None
+        self._closed = False
+        self._current: Session | None = None
+        self._sessions: set[Session] = set()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._endpoint.url}>"
+
+    # ---- requests
+
+    @overload
+    async def chat(
+        self, *, messages: Iterable[Message], stream: Literal[False] = False, **options: Unpack[Options]
+    ) -> Completion: ...
+    @overload
+    async def chat(
+        self, *, messages: Iterable[Message], stream: Literal[True], **options: Unpack[Options]
+    ) -> AsyncStream: ...
+    @overload
+    async def chat(
+        self, *, messages: Iterable[Message], stream: bool, **options: Unpack[Options]
+    ) -> Completion | AsyncStream: ...
+    async def chat(
+        self, *, messages: Iterable[Message], stream: bool = False, **options: Unpack[Options]
+    ) -> Completion | AsyncStream:
+        """Answers a conversation.
+
+        Args:
+            messages: The turns, oldest first: ``{"role": "user", "content": "…"}``.
+            stream: True for an `AsyncStream` as soon as the server has accepted, False for the whole
+                `Completion`.
+            **options: See `Options`: sampling under OpenAI's and vLLM's names, ``model``, ``timeout``,
+                ``deadline``.
+
+        Raises:
+            TypeError: An option has an unknown name or a wrong type.
+            SeedanceError: See `seedance_sdk.errors`.
+
+        If cancelled, the generation is cancelled on the server.
+        """
+        return await self.start(chat_request(messages, options), stream=stream)
+
+    @overload
+    async def complete(
+        self,
+        *,
+        prompt: str | None = None,
+        token_ids: Sequence[int] | None = None,
+        stream: Literal[False] = False,
+        **options: Unpack[Options],
+    ) -> Completion: ...
+    @overload
+    async def complete(
+        self,
+        *,
+        prompt: str | None = None,
+        token_ids: Sequence[int] | None = None,
+        stream: Literal[True],
+        **options: Unpack[Options],
+    ) -> AsyncStream: ...
+    @overload
+    async def complete(
+        self,
+        *,
+        prompt: str | None = None,
+        token_ids: Sequence[int] | None = None,
+        stream: bool,
+        **options: Unpack[Options],
+    ) -> Completion | AsyncStream: ...
+    async def complete(
+        self,
+        *,
+        prompt: str | None = None,
+        token_ids: Sequence[int] | None = None,
+        stream: bool = False,
+        **options: Unpack[Options],
+    ) -> Completion | AsyncStream:
+        """Continues a text or token ids as they are, with no chat template.
+
+        Args:
+            prompt: The text; give this or ``token_ids``.
+            token_ids: Ids of the served model's vocabulary.
+            stream: As for `chat`.
+            **options: As for `chat`.
+
+        Raises:
+            TypeError: Not exactly one input, or an option has an unknown name or a wrong type.
+            SeedanceError: See `seedance_sdk.errors`.
+
+        If cancelled, the generation is cancelled on the server.
+        """
+        return await self.start(complete_request(prompt, token_ids, options), stream=stream)
+
+    async def start(self, request: Request, *, stream: bool) -> Completion | AsyncStream:
+        """Sends a request that was checked before; what `chat` and `complete` end in."""
+        deadline = float("inf")
+        if request.deadline_s is not None:
+            deadline = trio.current_time() + request.deadline_s
+        with trio.move_on_at(min(trio.current_time() + request.timeout_s, deadline)) as scope:
+            generation = await self._submit(request, deadline)
+        if scope.cancelled_caught:
+            raise out_of_time(deadline, request.timeout_s)
+        opened = AsyncStream(generation)
+        return opened if stream else await opened.collect()
+
+    async def _submit(self, request: Request, deadline: float) -> Generation:
+        while True:
+            generation = await self._session().submit(request, deadline)
+            if generation is not None:
+                return generation
+
+    def _session(self) -> Session:
+        if self._nursery is None or self._closed:
+            need = "is closed" if self._closed else "must be entered first: async with AsyncSeedanceClient(…)"
+            raise ClientClosed(f"the client {need}")
+        if self._current is None or not self._current.accepts_requests:
+            self._current = Session(
+                lambda: self._connector(self._endpoint, self._limits),
+                self._endpoint.subprotocol,
+                self._limits,
+                self._clock,
+            )
+            self._nursery.start_soon(self._run, self._current)
+        return self._current
+
+    async def _run(self, session: Session) -> None:
+        self._sessions.add(session)
+        try:
+            await session.run()
+        finally:
+            self._sessions.discard(session)
+
+    # ---- its life
+
+    async def __aenter__(self) -> Self:
+        library = _running_library()
+        if library != "trio":
+            raise UnsupportedEventLoop(
+                f"AsyncSeedanceClient runs on trio, and this is {library}. Use the blocking SeedanceClient "
+                "in a thread (asyncio.to_thread), or run this part of the program with trio.run"
+            )
+        if self._nursery is not None or self._closed:
+            raise ClientClosed("a client can be entered once; make another")
+        self._background = trio.open_nursery()
+        self._nursery = await self._background.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool | None:
+        background, nursery = self._background, self._nursery
+        self._closed = True
+        if background is None or nursery is None:
+            return None
+        try:
+            if not _has_cancelled(error):
+                with trio.CancelScope(shield=True):  # bounded by close_timeout_s in each
+                    async with trio.open_nursery() as goodbyes:
+                        for session in self._sessions:
+                            goodbyes.start_soon(session.aclose)
+        finally:
+            nursery.cancel_scope.cancel()
+        # A nursery wraps what its body raises in a group. The caller did not ask for a nursery, so their own
+        # exceptions pass it by; only cancellation has to go through it.
+        if _has_cancelled(error):
+            return await background.__aexit__(kind, error, traceback)
+        await background.__aexit__(None, None, None)
+        return None
+
+
+def _running_library() -> str:
+    try:
+        return sniffio.current_async_library()
+    except sniffio.AsyncLibraryNotFoundError:
+        return "no async library that is known"
+
+
+def _has_cancelled(error: BaseException | None) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return error.subgroup(trio.Cancelled) is not None
+    return isinstance(error, trio.Cancelled)

@@ -1,0 +1,218 @@
+"""The receiving half of one generation: what has arrived and was not taken yet.
+
+Sits between the session, which delivers frames and must never wait, and the one or more readers of a stream.
+The buffer is as large as the protocol's window and no larger: a server that sends more breaks the protocol.
+An id is acknowledged when a reader takes the frame, never on arrival. Must not know of transports, encodings
+or time-outs.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from typing import Protocol
+
+import trio
+from attrs import frozen
+
+from seedance_sdk.completion import Chunk, FinishReason
+from seedance_sdk.errors import ProtocolError, SeedanceError, StreamClosed, error_of_wire
+from seedance_sdk.limits import Limits
+from seedance_sdk.parameters import Request
+from seedance_wire.messages import Accepted, Delta, Error, Flush, Frame
+
+__all__ = ["Generation", "GenerationOwner"]
+
+
+class GenerationOwner(Protocol):
+    """What a generation asks of its session; neither call waits."""
+
+    def request_cancel(self, generation: Generation) -> None:
+        """Has CANCEL sent, unless the generation has ended."""
+
+    def note_processed(self, stream_id: int, frame_id: int) -> None:
+        """Has an ACK sent, soon."""
+
+
+@frozen
+class _Arrival:
+    frame: Frame
+    received_at: float
+
+
+class Generation:
+    """One request from the moment it is handed to a session until its last frame is taken.
+
+    Everything but `receive` is synchronous, and all of it runs in the session's trio loop.
+
+    Args:
+        request: What was asked.
+        deadline: When the answer is of no use any more, on trio's clock; infinite for never.
+        owner: The session.
+        limits: Bounds of the buffer.
+        clock: Seconds on a clock that does not go back; stamps arrivals.
+
+    Attributes:
+        answered: Set when the request was accepted or refused, or the session ended.
+        stream_id: The server's number for the stream, 0 before it is accepted.
+        ended: Whether nothing more will arrive.
+        discarding: Whether its reader has left.
+        sent: Whether SUBMIT was sent for it.
+        cancel_sent: Whether CANCEL was sent for it.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        deadline: float,
+        owner: GenerationOwner,
+        limits: Limits,
+        clock: Callable[[], float],
+    ) -> None:
+        self.request = request
+        self.deadline = deadline
+        self.answered = trio.Event()
+        self.stream_id = 0
+        self.ended = False
+        self.discarding = False
+        self.sent = False
+        self.cancel_sent = False
+        self._owner = owner
+        self._limits = limits
+        self._clock = clock
+        self._error: SeedanceError | None = None
+        self._put, self._take = trio.open_memory_channel[_Arrival](limits.max_buffered_frames)
+        self._buffered_bytes = 0
+
+    @property
+    def deadline_ms(self) -> int | None:
+        """What is left until the deadline, in milliseconds, at least 1; None where there is none."""
+        if math.isinf(self.deadline):
+            return None
+        return max(1, round(1000 * (self.deadline - trio.current_time())))
+
+    # ---- the session's side
+
+    def accept(self, message: Accepted) -> None:
+        """The server answers on this stream."""
+        self.stream_id = message.stream_id
+        self.answered.set()
+        if self.discarding:
+            self._owner.request_cancel(self)
+
+    def deliver(self, frame: Frame) -> None:
+        """Stores the next frame for its reader, or acknowledges it where the reader has left.
+
+        Raises:
+            ProtocolError: The server sent more than the window allows, or more than an answer may hold.
+        """
+        self.ended = isinstance(frame, Error) or (isinstance(frame, Flush) and frame.final is not None)
+        if self.discarding:
+            self._owner.note_processed(self.stream_id, frame.id)
+            return
+        size_bytes = _text_bytes(frame)
+        if frame.offset + size_bytes > self._limits.max_response_bytes:
+            raise ProtocolError(f"an answer has more than {self._limits.max_response_bytes} bytes")
+        self._buffered_bytes += size_bytes
+        if self._buffered_bytes > self._limits.max_buffered_bytes:
+            raise ProtocolError(f"the server sent more than the window holds: {self._buffered_bytes} bytes")
+        try:
+            self._put.send_nowait(_Arrival(frame, self._clock()))
+        except trio.WouldBlock:
+            frames = self._limits.max_buffered_frames
+            raise ProtocolError(f"the server sent more than the window holds: over {frames} frames") from None
+        if self.ended:
+            self._put.close()
+
+    def fail(self, error: SeedanceError) -> None:
+        """Ends it without a last frame; readers first get what has arrived. The first error counts."""
+        if self._error is None and not self.ended:
+            self._error = error
+        self.ended = True
+        self._put.close()
+        self.answered.set()
+
+    # ---- the reader's side
+
+    def raise_if_refused(self) -> None:
+        """Raises the error that ended the generation before its stream began, if one did."""
+        if self._error is not None and not self.stream_id:
+            raise copy.copy(self._error) from self._error
+
+    async def receive(self) -> Chunk | None:
+        """Takes the next piece; None after the last one. Cancellation loses nothing.
+
+        Raises:
+            SeedanceError: The stream failed; everything that arrived before has been taken. Raised each time.
+        """
+        while not self.discarding:
+            try:
+                arrival = await self._take.receive()
+            except trio.EndOfChannel:
+                if self._error is None:
+                    return None
+                raise copy.copy(self._error) from self._error
+            except trio.ClosedResourceError:
+                break  # abandoned while this reader waited
+            frame = arrival.frame
+            self._buffered_bytes -= _text_bytes(frame)
+            self._owner.note_processed(self.stream_id, frame.id)
+            if isinstance(frame, Error):
+                self._error = error_of_wire(frame)
+            elif isinstance(frame, Delta) or frame.final is not None:
+                return _chunk(frame, arrival.received_at)
+        raise StreamClosed("the stream was closed by its reader")
+
+    def cancel(self) -> None:
+        """Asks the server to end it; what arrives until then, and the last frame, can still be taken."""
+        if not self.ended:
+            self._owner.request_cancel(self)
+
+    def abandon(self) -> None:
+        """Its reader has left: cancels, drops what is buffered, and acknowledges what still comes."""
+        if self.discarding:
+            return
+        self.discarding = True
+        last_id = 0
+        while True:
+            try:
+                last_id = self._take.receive_nowait().frame.id
+            except (trio.WouldBlock, trio.EndOfChannel):
+                break
+        self._take.close()
+        if last_id:
+            self._owner.note_processed(self.stream_id, last_id)
+        self.cancel()
+
+
+def _text_bytes(frame: Frame) -> int:
+    if not isinstance(frame, Delta):
+        return 0
+    return len(frame.text) if frame.text.isascii() else len(frame.text.encode())
+
+
+def _chunk(frame: Delta | Flush, received_at: float) -> Chunk:
+    if isinstance(frame, Delta):
+        return Chunk(
+            delta=frame.text,
+            id=frame.id,
+            offset=frame.offset,
+            token_count=frame.token_count,
+            received_at=received_at,
+            logprobs=frame.logprobs,
+        )
+    final = frame.final
+    assert final is not None  # noqa: S101 - its only caller has looked
+    reason: FinishReason = final.finish_reason.value
+    return Chunk(
+        delta="",
+        id=frame.id,
+        offset=frame.offset,
+        token_count=0,
+        received_at=received_at,
+        finish_reason=reason,
+        stop=final.stop,
+        usage=final.usage,
+        timing=final.timing,
+    )

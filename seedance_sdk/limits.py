@@ -1,0 +1,48 @@
+"""Every bound of the client, each with its reason.
+
+Nothing in this package waits or buffers without one of these. Times are seconds, sizes are bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attrs import Attribute, field, frozen
+
+__all__ = ["Limits"]
+
+
+def _positive(_: object, attribute: Attribute[Any], value: float) -> None:
+    if not value > 0:
+        raise ValueError(f"{attribute.name} must be more than 0, not {value}")
+
+
+@frozen(kw_only=True)
+class Limits:
+    """Bounds of one client; the defaults suit a server on the same continent.
+
+    Attributes:
+        connect_timeout_s: Name, TCP and TLS together. Picked, not measured.
+        handshake_timeout_s: The upgrade, and after it HELLO to WELCOME, each. The server's own bound is 5.
+        send_timeout_s: One message into the socket; a server that reads nothing for that long is gone.
+        close_timeout_s: A clean close; after it the socket is torn down.
+        ack_interval_s: At least this long between two ACK messages of a connection; the protocol's 20 ms.
+        max_message_bytes: One inbound message; the protocol's default.
+        max_streams: Streams at once on one connection; the server may allow fewer. Further requests wait.
+        max_buffered_frames: Frames of one stream that its reader has not taken; the protocol's largest
+            window.
+        max_buffered_bytes: Their text. The window holds 256 KiB as sent, and differences can be a quarter
+            of the text that they stand for; one message more may be on its way.
+        max_response_bytes: The text of one answer. Far above any model's context.
+    """
+
+    connect_timeout_s: float = field(default=10.0, validator=_positive)
+    handshake_timeout_s: float = field(default=10.0, validator=_positive)
+    send_timeout_s: float = field(default=10.0, validator=_positive)
+    close_timeout_s: float = field(default=2.0, validator=_positive)
+    ack_interval_s: float = field(default=0.020, validator=_positive)
+    max_message_bytes: int = field(default=262_144, validator=_positive)
+    max_streams: int = field(default=64, validator=_positive)
+    max_buffered_frames: int = field(default=128, validator=_positive)
+    max_buffered_bytes: int = field(default=5 * 262_144, validator=_positive)
+    max_response_bytes: int = field(default=64 * 1024 * 1024, validator=_positive)

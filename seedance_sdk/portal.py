@@ -1,0 +1,212 @@
+"""A background thread that runs trio and one async resource, for callers in any thread.
+
+Calls go over in order, each answer to whoever asked. A caller that is interrupted, by Ctrl-C or by whatever
+a signal handler raises, takes its call with it and waits for nothing. Every end is bounded: `Portal.close`,
+the exit of the process, and a fork, after which the thread is not there. Must not know what it runs.
+"""
+
+from __future__ import annotations
+
+import atexit
+import math
+import os
+import threading
+import time
+import weakref
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Generic, TypeVar, cast
+
+import trio
+
+from seedance_sdk.errors import ClientClosed
+
+__all__ = ["Portal"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+# Some platforms run signal handlers only between waits; elsewhere a waiter that wakes once a second costs
+# nothing.
+_WAIT_S = 1.0
+
+
+class Portal(Generic[R]):
+    """Runs a resource in a thread of its own, from the first call until `close`.
+
+    Resource handling: close it; one that is dropped closes by itself, and so does every one at the process's
+    exit.
+
+    Args:
+        resource: Entered and left in the background thread. It must not refer to the portal.
+        close_timeout_s: How long `close` and the process's exit wait for the thread.
+    """
+
+    def __init__(self, resource: AbstractAsyncContextManager[R], *, close_timeout_s: float) -> None:
+        self._close_timeout_s = close_timeout_s
+        self._lock = threading.Lock()
+        self._closed = False
+        self._host = _Host(resource)
+        _portals.add(self)
+
+    def call(
+        self, function: Callable[[R], Awaitable[T]], *, interrupted: Callable[[], object] | None = None
+    ) -> T:
+        """Runs ``function(resource)`` in the background, and returns or raises what it does.
+
+        Args:
+            function: Called and awaited in the background thread.
+            interrupted: Called there too, if an exception in the calling thread ends the wait.
+
+        Raises:
+            ClientClosed: The portal is closed, or was closed meanwhile.
+            RuntimeError: Called from the background thread itself.
+        """
+        self._check()
+        call: _Call[R, T] = _Call(function)
+        try:
+            if self._host.post(lambda: self._host.begin(call)):
+                while not call.done.wait(_WAIT_S):
+                    pass
+        except BaseException:
+            self._host.post(call.scope.cancel)
+            if interrupted is not None:
+                self._host.post(interrupted)
+            raise
+        return call.result()
+
+    def post(self, function: Callable[[], object]) -> None:
+        """Has ``function`` called in the background thread, unless that has ended, and waits for nothing."""
+        self._host.post(function)
+
+    def _check(self) -> None:
+        host = self._host
+        if host.process != os.getpid():
+            raise ClientClosed("the client was made before a fork; make one in each process")
+        if host.thread is threading.current_thread():
+            raise RuntimeError("the blocking client was called from its own background thread")
+        with self._lock:
+            if self._closed:
+                raise ClientClosed("the client is closed")
+            host.start()
+
+    def request_close(self) -> None:
+        """Begins to close and waits for nothing. Safe at any moment, in finalizers too."""
+        self._closed = True
+        self._host.post(self._host.stop.set)
+
+    def join(self, timeout_s: float = math.inf) -> None:
+        """Waits until the thread has ended; ``timeout_s`` or ``close_timeout_s`` at most."""
+        host = self._host
+        if host.process == os.getpid() and host.thread is not threading.current_thread() and host.started:
+            host.thread.join(min(timeout_s, self._close_timeout_s))
+
+    def close(self) -> None:
+        """Leaves the resource and ends the thread, in ``close_timeout_s`` at most; safe to repeat."""
+        with self._lock:
+            self.request_close()
+        self.join()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_host"):
+            self.request_close()
+
+
+class _Call(Generic[R, T]):
+    """One call on its way to the background thread and back."""
+
+    def __init__(self, function: Callable[[R], Awaitable[T]]) -> None:
+        self.scope = trio.CancelScope()
+        self.done = threading.Event()
+        self._function = function
+        self._value: T | None = None
+        self._error: Exception | None = ClientClosed("the client was closed while this call waited")
+
+    async def run(self, resource: R) -> None:
+        try:
+            with self.scope:
+                self._value = await self._function(resource)
+                self._error = None
+        except Exception as error:  # noqa: BLE001 - raised again where the caller is
+            self._error = error
+        finally:
+            self.done.set()
+
+    def result(self) -> T:
+        try:
+            if self._error is not None:
+                raise self._error
+            return cast("T", self._value)
+        finally:
+            self._error = None  # a traceback that leads to its own exception would keep both alive
+
+
+class _Host(Generic[R]):
+    """The thread's side. Refers to no portal, so that a portal which nobody uses can be collected."""
+
+    def __init__(self, resource: AbstractAsyncContextManager[R]) -> None:
+        self.process = os.getpid()
+        self.thread = threading.Thread(target=self._run, name="seedance-sdk", daemon=True)
+        self.stop = trio.Event()
+        self.started = False
+        self._resource = resource
+        self._entered: R | None = None
+        self._token: trio.lowlevel.TrioToken | None = None
+        self._ready = threading.Event()
+        self._nursery: trio.Nursery | None = None
+
+    def start(self) -> None:
+        if not self.started:
+            self.started = True
+            self.thread.start()
+
+    def post(self, function: Callable[[], object]) -> bool:
+        """Has ``function`` called in the thread; False where there is no thread to call it."""
+        if not self.started or self.process != os.getpid():
+            return False
+        self._ready.wait()  # the first moments of the thread only
+        if self._token is None:
+            return False
+        try:
+            self._token.run_sync_soon(function)
+        except trio.RunFinishedError:
+            return False
+        return True
+
+    def begin(self, call: _Call[R, Any]) -> None:
+        """Starts a call; in the thread."""
+        if self._nursery is None:
+            call.done.set()
+        else:
+            self._nursery.start_soon(call.run, self._entered)
+
+    def _run(self) -> None:
+        try:
+            trio.run(self._main)
+        finally:
+            self._ready.set()
+
+    async def _main(self) -> None:
+        async with self._resource as self._entered, trio.open_nursery() as nursery:
+            self._nursery = nursery
+            self._token = trio.lowlevel.current_trio_token()
+            self._ready.set()
+            try:
+                await self.stop.wait()
+            finally:
+                self._nursery = None  # begin() must not use it while it closes
+                nursery.cancel_scope.cancel()
+
+
+_portals: weakref.WeakSet[Portal[Any]] = weakref.WeakSet()
+_EXIT_S = 10.0
+
+
+@atexit.register
+def _close_all() -> None:
+    portals = list(_portals)
+    for portal in portals:
+        portal.request_close()
+    deadline_s = time.monotonic() + _EXIT_S
+    for portal in portals:
+        portal.join(max(0.0, deadline_s - time.monotonic()))

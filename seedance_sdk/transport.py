@@ -1,0 +1,312 @@
+"""The seam to the network: whole messages in and out, and an end that says why.
+
+`Transport` is what a session needs; `WebSocketConnector` makes one over trio-websocket and is the only place
+that knows that library. Every exception of it, of the socket and of TLS becomes one of this package's
+errors, and no input from a server ends anything but its own connection. Must not know what a message means.
+"""
+
+from __future__ import annotations
+
+import ssl
+import urllib.parse
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from typing import Protocol
+
+import trio
+from attrs import frozen
+from trio_websocket import ConnectionClosed, WebSocketConnection, wrap_client_stream
+
+from seedance_sdk.errors import (
+    ConnectFailed,
+    ConnectionLost,
+    ProtocolError,
+    SeedanceError,
+    error_of_close,
+    error_of_status,
+)
+from seedance_sdk.guard import GuardedStream
+from seedance_sdk.limits import Limits
+
+__all__ = ["Connector", "Endpoint", "Transport", "WebSocketConnector", "WebSocketTransport"]
+
+DEFAULT_PATH = "/v1/chat"
+_PORTS = {"ws": 80, "wss": 443}
+
+# Messages that wait between the library's reader and ours, which never blocks. With the library's default of
+# one, each message costs a switch between the two tasks.
+_MESSAGE_QUEUE_SIZE = 8
+# Larger reads of tiny frames would hold up the loop: about 8 µs a frame.
+_RECEIVE_BYTES = 16_384
+
+
+class Transport(Protocol):
+    """One connection that carries whole messages.
+
+    One task may send while another receives.
+    """
+
+    async def send(self, data: bytes | str) -> None:
+        """Sends one message. If cancelled, the connection is aborted: half a message is never followed.
+
+        Raises:
+            SeedanceError: The connection is over; it says why.
+        """
+
+    async def receive(self) -> bytes | str:
+        """Returns the next message. Cancellation loses nothing.
+
+        Raises:
+            SeedanceError: The connection is over; it says why.
+        """
+
+    async def aclose(self, code: int = 1000, reason: str = "") -> None:
+        """Closes cleanly where the peer lets it, and in any case."""
+
+
+class Connector(Protocol):
+    """Makes connections; calling it changes nothing yet."""
+
+    def __call__(self, endpoint: Endpoint, limits: Limits) -> AbstractAsyncContextManager[Transport]:
+        """Returns a context that connects on entry and is closed on exit.
+
+        Entry raises `SeedanceError` where no connection can be made; so may the exit where the connection
+        ended by the server's fault.
+        """
+
+
+@frozen(kw_only=True)
+class Endpoint:
+    """Where to connect and as whom.
+
+    Attributes:
+        url: ``ws://`` or ``wss://``, without credentials; a missing path is ``/v1/chat``.
+        subprotocol: The encoding to ask for.
+        headers: Sent with the upgrade.
+    """
+
+    url: str
+    subprotocol: str
+    headers: Mapping[str, str]
+
+    @classmethod
+    def of(cls, url: str, *, subprotocol: str, api_key: str | None, user_agent: str) -> Endpoint:
+        """Checks and completes what a user gave.
+
+        Raises:
+            ValueError: The URL is not a WebSocket URL or holds credentials, or the key can't be a header.
+        """
+        parts = urllib.parse.urlsplit(url)
+        if parts.scheme not in _PORTS or not parts.hostname:
+            raise ValueError(f"the URL must look like ws://host:8080/v1/chat or wss://…, not {url!r}")
+        if parts.username or parts.password:
+            raise ValueError("the URL must not hold credentials; give api_key")
+        _ = parts.port  # raises ValueError where it is no number
+        if not url.isascii() or not url.isprintable() or " " in url:
+            raise ValueError("the URL must be printable ASCII; encode other characters")
+        headers = {"User-Agent": user_agent}
+        if api_key is not None:
+            if not api_key or not api_key.isascii() or not api_key.isprintable() or " " in api_key:
+                raise ValueError("the API key must be printable ASCII without spaces")
+            headers["Authorization"] = f"Bearer {api_key}"
+        completed = parts._replace(path=parts.path if parts.path.strip("/") else DEFAULT_PATH, fragment="")
+        return cls(url=completed.geturl(), subprotocol=subprotocol, headers=headers)
+
+    @property
+    def secure(self) -> bool:
+        """Whether the connection is encrypted."""
+        return urllib.parse.urlsplit(self.url).scheme == "wss"
+
+    @property
+    def host(self) -> str:
+        """Name or address to connect to."""
+        return urllib.parse.urlsplit(self.url).hostname or ""
+
+    @property
+    def port(self) -> int:
+        """TCP port; 80 or 443 where the URL names none."""
+        parts = urllib.parse.urlsplit(self.url)
+        return parts.port or _PORTS[parts.scheme]
+
+    @property
+    def authority(self) -> str:
+        """What the ``Host`` header says: brackets around IPv6, no default port."""
+        parts = urllib.parse.urlsplit(self.url)
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == _PORTS[parts.scheme] else f"{host}:{self.port}"
+
+    @property
+    def target(self) -> str:
+        """Path and query."""
+        parts = urllib.parse.urlsplit(self.url)
+        return f"{parts.path}?{parts.query}" if parts.query else parts.path
+
+
+class WebSocketTransport:
+    """A `Transport` over an open WebSocket."""
+
+    def __init__(self, socket: WebSocketConnection, stream: GuardedStream, limits: Limits) -> None:
+        self._socket = socket
+        self._stream = stream
+        self._limits = limits
+
+    async def send(self, data: bytes | str) -> None:
+        """Sends one message; late or cancelled, the connection is aborted by the guarded stream."""
+        try:
+            await self._socket.send_message(data)
+        except ConnectionClosed:
+            raise self._over() from None
+
+    async def receive(self) -> bytes | str:
+        """Returns the next message."""
+        try:
+            message: bytes | str = await self._socket.get_message()
+        except ConnectionClosed:
+            raise self._over() from None
+        self._stream.note_message()
+        return message
+
+    async def aclose(self, code: int = 1000, reason: str = "") -> None:
+        """Closes with the handshake in ``close_timeout_s``, and in any case; never raises for a dead peer."""
+        deadline = trio.current_time() + self._limits.close_timeout_s
+        with trio.CancelScope(deadline=deadline, shield=True), suppress(ConnectionClosed):
+            await self._socket.aclose(code, reason or None)
+        await self._stream.abort()
+
+    def _over(self) -> SeedanceError:
+        """Why the connection ended."""
+        closed = self._socket.closed
+        if self._stream.tripped is not None:
+            kind = ConnectionLost if self._stream.tripped.startswith("nothing was read") else ProtocolError
+            return kind(f"the connection was given up: {self._stream.tripped}", close_code=1006)
+        if closed is None:
+            return ProtocolError("the server sent bytes that are no WebSocket frames", close_code=1002)
+        reason = closed.reason or ""
+        if closed.code == 1009 and reason.startswith("Exceeded maximum message size"):
+            # The library closed the connection on our behalf, in its own words.
+            limit = self._limits.max_message_bytes
+            return ProtocolError(f"the server sent a message over {limit} bytes", close_code=1009)
+        return error_of_close(closed.code, reason)
+
+
+@frozen
+class WebSocketConnector:
+    """Connects over TCP and, for ``wss``, TLS.
+
+    Attributes:
+        ssl_context: For ``wss``; None for Python's default, which checks the certificate and the host name.
+        open_stream: Makes the byte stream; the test seam.
+    """
+
+    ssl_context: ssl.SSLContext | None = None
+    open_stream: Callable[[Endpoint], Awaitable[trio.abc.Stream]] | None = None
+
+    @asynccontextmanager
+    async def __call__(self, endpoint: Endpoint, limits: Limits) -> AsyncIterator[Transport]:
+        """Connects, upgrades, and hands out the transport; see `Connector`."""
+        raw = await self._open(endpoint, limits)
+        stream = GuardedStream(
+            raw, max_message_bytes=limits.max_message_bytes, send_timeout_s=limits.send_timeout_s
+        )
+        socket: WebSocketConnection | None = None
+        failure: Exception | None = None
+        finished = False
+        try:
+            async with trio.open_nursery() as nursery:
+                socket = await _upgrade(nursery, stream, endpoint, limits)
+                if socket is not None:
+                    try:
+                        yield WebSocketTransport(socket, stream, limits)
+                        finished = True
+                    except Exception as error:  # noqa: BLE001 - carried around the nursery: it would wrap it
+                        failure = error
+                nursery.cancel_scope.cancel()  # never wait for the library's reader
+        except* Exception as crashes:  # noqa: BLE001
+            # The library's reader runs in this nursery, and raises whatever a server's bytes make it raise.
+            unparsable = f"the server's bytes can't be parsed: {crashes.exceptions[0]!r:.200}"
+            failure = failure or ProtocolError(unparsable, close_code=1002)
+        finally:
+            await stream.abort()
+        if finished:
+            return
+        if socket is None:
+            raise _refusal(stream, limits)
+        if failure is not None:
+            raise failure
+
+    async def _open(self, endpoint: Endpoint, limits: Limits) -> trio.abc.Stream:
+        try:
+            with trio.fail_after(limits.connect_timeout_s):
+                if self.open_stream is not None:
+                    return await self.open_stream(endpoint)
+                tcp = await trio.open_tcp_stream(endpoint.host, endpoint.port)
+                if not endpoint.secure:
+                    return tcp
+                return await self._encrypt(tcp, endpoint)
+        except trio.TooSlowError:
+            waited = f"{limits.connect_timeout_s:g} s"
+            raise ConnectFailed(f"no connection to {endpoint.url} within {waited}") from None
+        except (OSError, trio.BrokenResourceError) as error:
+            raise ConnectFailed(f"cannot connect to {endpoint.url}: {error}") from error
+
+    async def _encrypt(self, tcp: trio.SocketStream, endpoint: Endpoint) -> trio.abc.Stream:
+        context = self.ssl_context or ssl.create_default_context()
+        tls = trio.SSLStream(tcp, context, server_hostname=endpoint.host, https_compatible=True)
+        shaken = False
+        try:
+            await tls.do_handshake()
+            shaken = True
+        finally:
+            if not shaken:
+                await trio.aclose_forcefully(tcp)
+        return tls
+
+
+async def _upgrade(
+    nursery: trio.Nursery, stream: GuardedStream, endpoint: Endpoint, limits: Limits
+) -> WebSocketConnection | None:
+    """Returns the open WebSocket, or None where there is none: the stream knows why.
+
+    The library waits for ever where the server goes away before it answers, so two tasks race.
+    """
+    socket: WebSocketConnection | None = None
+    with trio.move_on_after(limits.handshake_timeout_s):
+        async with trio.open_nursery() as race:
+
+            async def give_up() -> None:
+                await stream.ended.wait()
+                race.cancel_scope.cancel()
+
+            race.start_soon(give_up)
+            socket = await wrap_client_stream(
+                nursery,
+                stream,  # type: ignore[arg-type] # any stream will do, its annotation is too narrow
+                endpoint.authority,
+                endpoint.target,
+                subprotocols=[endpoint.subprotocol],
+                extra_headers=[(name.encode(), value.encode()) for name, value in endpoint.headers.items()],
+                message_queue_size=_MESSAGE_QUEUE_SIZE,
+                max_message_size=limits.max_message_bytes,
+                receive_buffer_size=_RECEIVE_BYTES,
+            )
+            race.cancel_scope.cancel()
+    if socket is not None and socket.subprotocol != endpoint.subprotocol:
+        return None
+    if socket is not None:
+        stream.note_accepted()
+    return socket
+
+
+def _refusal(stream: GuardedStream, limits: Limits) -> SeedanceError:
+    """Why the upgrade did not succeed."""
+    if stream.tripped is not None:
+        return ProtocolError(f"the connection was given up: {stream.tripped}")
+    if stream.status is not None and stream.status != 101:
+        return error_of_status(stream.status, stream.detail, stream.retry_after_ms)
+    if stream.status == 101:
+        return ProtocolError("the server upgraded the connection, but not to this protocol")
+    if stream.answered:
+        return ProtocolError("the server's answer to the upgrade is not HTTP; is this its port?")
+    if stream.ended.is_set():
+        return ConnectFailed("the server closed the connection before it answered the upgrade")
+    return ConnectFailed(f"the server did not answer the upgrade within {limits.handshake_timeout_s:g} s")

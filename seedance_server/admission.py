@@ -1,0 +1,252 @@
+"""Accept or refuse: from a SUBMIT to a generation in the engine's queue, or to a typed refusal.
+
+A request passes the cheap limits first, then its prompt is encoded on a worker thread (the event loop never
+tokenises), then the engine says whether it could ever run. Whatever goes wrong in here belongs to this one
+request: its neighbours and its connection don't notice. What a refusal says is fit for the client, and a bug
+is only ever called `internal`.
+
+It must not know sockets, peers or frames.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import attrs
+import structlog
+import trio
+from attrs import frozen
+
+from seedance_server.engine.chat_template import ChatTurn
+from seedance_server.engine.errors import (
+    ContextLengthExceeded,
+    EngineError,
+    InvalidParameter,
+    KvCapacityExceeded,
+    NumericalError,
+    TemplateError,
+)
+from seedance_server.engine.sampling_params import SamplingParams
+from seedance_server.engine.sequence import GenerationRequest
+from seedance_server.engine_loop import EngineLoop, Generation, GenerationEngine
+from seedance_server.errors import EngineStopped, RequestRefused
+from seedance_wire.messages import ErrorCode, Sampling, Submit
+
+__all__ = ["Admission", "PromptEncoder", "ServedModel", "describe_failure"]
+
+_log = structlog.get_logger(__name__)
+
+RETRY_SOON_MS = 1_000
+"""What a refused client is told to wait: about one answer's length, picked, not measured."""
+
+
+class PromptEncoder(Protocol):
+    """Turns what a client sends into token ids; called on worker threads, several at once."""
+
+    def encode_chat(self, messages: Sequence[ChatTurn], parse_special: bool = False) -> Sequence[int]:
+        """Applies the model's chat template."""
+
+    def encode_text(self, prompt: str, parse_special: bool = False) -> Sequence[int]:
+        """Tokenises text as it is."""
+
+
+@frozen(kw_only=True)
+class ServedModel:
+    """A loaded model, ready to answer.
+
+    Attributes:
+        name: What clients may ask for.
+        context_tokens: Longest prompt plus answer.
+        vocab_size: Token ids go from 0 to one below it.
+        engine: Generates.
+        encoder: Encodes prompts.
+    """
+
+    name: str
+    context_tokens: int
+    vocab_size: int
+    engine: GenerationEngine
+    encoder: PromptEncoder
+
+
+_REQUEST_FAULTS: Mapping[type[EngineError], ErrorCode] = {
+    InvalidParameter: ErrorCode.INVALID_REQUEST,
+    ContextLengthExceeded: ErrorCode.CONTEXT_LENGTH_EXCEEDED,
+    KvCapacityExceeded: ErrorCode.CAPACITY_EXCEEDED,
+    TemplateError: ErrorCode.TEMPLATE_ERROR,
+    NumericalError: ErrorCode.NUMERICAL_ERROR,
+}
+"""Errors whose text is about the request, so that the client may read it."""
+
+RunInThread = Callable[[Callable[[], Sequence[int]]], Awaitable[Sequence[int]]]
+
+
+class Admission:
+    """Decides on requests of all connections.
+
+    Args:
+        model: What is served.
+        engine_loop: Where accepted requests go.
+        max_generations: Requests at once, from SUBMIT to the last frame.
+        preprocess_workers: Prompts encoded at once.
+        clock: Seconds of the engine's clock.
+        run_in_thread: Runs a prompt's encoding off the event loop; None for trio's worker threads.
+    """
+
+    def __init__(
+        self,
+        model: ServedModel,
+        engine_loop: EngineLoop,
+        *,
+        max_generations: int,
+        preprocess_workers: int,
+        clock: Callable[[], float] = time.monotonic,
+        run_in_thread: RunInThread | None = None,
+    ) -> None:
+        self.model = model
+        self._engine_loop = engine_loop
+        self._max_generations = max_generations
+        self._clock = clock
+        self._limiter = trio.CapacityLimiter(preprocess_workers)
+        self._run_in_thread = run_in_thread or self._run_on_worker
+        self._open = 0
+        self._draining = False
+
+    @property
+    def open_requests(self) -> int:
+        """Requests between SUBMIT and their last frame."""
+        return self._open
+
+    def drain(self) -> None:
+        """From now on refuses everything with DRAINING; what runs goes on."""
+        self._draining = True
+
+    def enter(self) -> None:
+        """Counts a request in, before anything is done for it; pair with `leave`.
+
+        Raises:
+            RequestRefused: DRAINING, ENGINE_FAILED or OVERLOADED, all worth a retry elsewhere or later.
+        """
+        if self._draining:
+            raise RequestRefused(
+                ErrorCode.DRAINING, "the server is shutting down: go elsewhere", retry_after_ms=RETRY_SOON_MS
+            )
+        if self._engine_loop.failure is not None:
+            raise _engine_failed()
+        if self._open >= self._max_generations:
+            raise RequestRefused(
+                ErrorCode.OVERLOADED, "too many requests at once: try again", retry_after_ms=RETRY_SOON_MS
+            )
+        self._open += 1
+
+    def leave(self) -> None:
+        """Counts a request out."""
+        self._open -= 1
+
+    async def prepare(self, submit: Submit) -> Generation:
+        """Encodes, checks and queues a request.
+
+        Returns:
+            The generation, whose first output comes after this returns.
+
+        Raises:
+            RequestRefused: With everything that the client should know.
+
+        If cancelled, nothing is queued. Waiting for a worker ends at once; a begun encoding ends first.
+        """
+        try:
+            return await self._prepare(submit)
+        except RequestRefused:
+            raise
+        except (EngineError, EngineStopped) as error:
+            raise _refusal(error) from error
+        except Exception as error:
+            _log.exception("request failed in preprocessing", sequence_id=submit.sequence_id)
+            raise RequestRefused(ErrorCode.INTERNAL, "a bug in the server, see its log") from error
+
+    async def _prepare(self, submit: Submit) -> Generation:
+        arrival_s = self._clock()
+        if submit.model is not None and submit.model != self.model.name:
+            raise RequestRefused(
+                ErrorCode.MODEL_NOT_FOUND, f"this server serves {self.model.name}", field="model"
+            )
+        params = _params(submit.sampling)
+        params.validate_for(self.model.vocab_size)
+        _check_ids(submit.token_ids, self.model.vocab_size)
+        began_s = self._clock()
+
+        def encode() -> Sequence[int]:
+            nonlocal began_s
+            began_s = self._clock()
+            return _encode(self.model.encoder, submit)
+
+        prompt_ids = tuple(await self._run_in_thread(encode))
+        encoded_s = self._clock()
+        if not prompt_ids:
+            raise InvalidParameter(_input_field(submit), "must hold at least one token")
+        self.model.engine.check(len(prompt_ids), params)
+        return self._engine_loop.submit(
+            lambda id_: GenerationRequest(
+                id=id_,
+                prompt_ids=prompt_ids,
+                params=params,
+                arrival_s=arrival_s,
+                preprocess_s=encoded_s - began_s,
+            )
+        )
+
+    async def _run_on_worker(self, encode: Callable[[], Sequence[int]]) -> Sequence[int]:
+        return await trio.to_thread.run_sync(encode, limiter=self._limiter)
+
+
+def _encode(encoder: PromptEncoder, submit: Submit) -> Sequence[int]:
+    if submit.messages is not None:
+        turns = [ChatTurn(role=turn.role, content=turn.content, name=turn.name) for turn in submit.messages]
+        return encoder.encode_chat(turns, parse_special=submit.parse_special)
+    if submit.prompt is not None:
+        return encoder.encode_text(submit.prompt, parse_special=submit.parse_special)
+    return submit.token_ids or ()
+
+
+def _input_field(submit: Submit) -> str:
+    if submit.messages is not None:
+        return "messages"
+    return "prompt" if submit.prompt is not None else "token_ids"
+
+
+def _params(sampling: Sampling) -> SamplingParams:
+    """Sampling as the engine wants it: what the client left open keeps the engine's default."""
+    given: Mapping[str, Any] = attrs.asdict(sampling, recurse=False)
+    return SamplingParams(**{name: value for name, value in given.items() if value is not None})
+
+
+def _check_ids(token_ids: Sequence[int] | None, vocab_size: int) -> None:
+    """Refuses ids that the model has no row for: on the device they would end the engine, not the request."""
+    for token_id in token_ids or ():
+        if not 0 <= token_id < vocab_size:
+            raise InvalidParameter("token_ids", f"must hold ids from 0 to {vocab_size - 1}, not {token_id}")
+
+
+def _engine_failed() -> RequestRefused:
+    return RequestRefused(
+        ErrorCode.ENGINE_FAILED, "the engine has stopped: try elsewhere", retry_after_ms=RETRY_SOON_MS
+    )
+
+
+def describe_failure(error: BaseException) -> tuple[ErrorCode, str, bool]:
+    """What a client may know of a failure: a code, a sentence, and whether to try again."""
+    for kind, code in _REQUEST_FAULTS.items():
+        if isinstance(error, kind):
+            return code, str(error), False
+    if isinstance(error, EngineError | EngineStopped):
+        # The cause may name files or devices; it stands in the log and in readiness.
+        return ErrorCode.ENGINE_FAILED, "the engine failed: try again elsewhere", True
+    return ErrorCode.INTERNAL, "a bug in the server, see its log", False
+
+
+def _refusal(error: EngineError | EngineStopped) -> RequestRefused:
+    code, reason, retryable = describe_failure(error)
+    field = error.field if isinstance(error, InvalidParameter) else None
+    return RequestRefused(code, reason, field=field, retry_after_ms=RETRY_SOON_MS if retryable else None)

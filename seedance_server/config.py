@@ -1,0 +1,286 @@
+"""Every setting and every limit of the server, in one frozen value that is validated once.
+
+Each field carries its help text, which for a limit is its reason, its default and how to read it from text;
+`flags.py` derives the command line and the environment from that, so no setting can lack either. A `Config`
+that exists is usable: contradictions are refused here, never met later.
+
+It must not know where a value came from.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+from attrs import frozen
+
+from seedance_server.errors import ConfigError
+
+__all__ = ["Config", "Setting", "is_loopback", "parse_bytes"]
+
+_UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "ki": 1024, "mi": 1024**2, "gi": 1024**3}
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmg]i?)?b?\s*", re.IGNORECASE)
+_MIN_API_KEY_CHARS = 16
+
+
+def parse_bytes(text: str) -> int:
+    """Reads a size as people write it: ``1048576``, ``512MiB``, ``4 GiB``, ``1.5g``.
+
+    Raises:
+        ValueError: If ``text`` isn't a size.
+    """
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        raise ValueError(f"must be a size such as 512MiB or 4GiB, not {text!r}")
+    return int(float(match[1]) * _UNITS[(match[2] or "").lower()])
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach ``host``."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+@frozen(kw_only=True)
+class Setting:
+    """How one field of `Config` is read and explained.
+
+    Attributes:
+        help: One sentence for ``--help``; for a limit, its reason.
+        parse: Turns text into the value; raises ValueError with a reason.
+        flag: Name on the command line.
+        metavar: What stands for the value in ``--help``.
+        group: Heading in ``--help``.
+        repeatable: The flag may be given several times; the environment separates by commas.
+        choices: The only values allowed, if they are few.
+    """
+
+    help: str
+    parse: Callable[[str], Any]
+    flag: str
+    metavar: str
+    group: str
+    repeatable: bool = False
+    choices: tuple[str, ...] = ()
+
+    @property
+    def environment(self) -> str:
+        """The environment variable that sets the same."""
+        return "SEEDANCE_" + self.flag.removeprefix("--").replace("-", "_").upper()
+
+
+def _setting(
+    default: Any, flag: str, metavar: str, help_text: str, *, group: str, **more: Any
+) -> Any:  # attrs turns it into the field's own type
+    parse = more.pop("parse", None) or (type(default) if default is not None else str)
+    setting = Setting(help=help_text, parse=parse, flag=flag, metavar=metavar, group=group, **more)
+    return attrs.field(default=default, metadata={"setting": setting})
+
+
+def _model(default: Any, flag: str, metavar: str, help_text: str, **more: Any) -> Any:
+    return _setting(default, flag, metavar, help_text, group="model and engine", **more)
+
+
+def _service(default: Any, flag: str, metavar: str, help_text: str, **more: Any) -> Any:
+    return _setting(default, flag, metavar, help_text, group="service", **more)
+
+
+def _limit(default: Any, flag: str, metavar: str, help_text: str, **more: Any) -> Any:
+    return _setting(default, flag, metavar, help_text, group="limits", **more)
+
+
+@frozen(kw_only=True)
+class Config:
+    """All settings; the texts beside the fields are what ``--help`` prints.
+
+    Raises:
+        ConfigError: On construction, naming the first setting that can't be used.
+    """
+
+    model_path: str = _model("", "--model-path", "PATH", "model directory, hub id or GGUF file (required)")
+    served_model_name: str | None = _model(
+        None, "--served-model-name", "NAME", "name that clients may ask for (default: the model's own)"
+    )
+    dtype: str = _model(
+        "auto",
+        "--dtype",
+        "TYPE",
+        "number type of weights and KV cache",
+        choices=("auto", "float32", "bfloat16", "float16"),
+    )
+    kv_memory_bytes: int | None = _model(
+        None,
+        "--kv-memory",
+        "SIZE",
+        "memory for the KV pool, e.g. 4GiB (default: from what is free)",
+        parse=parse_bytes,
+    )
+    max_context_tokens: int | None = _model(
+        None, "--max-context", "TOKENS", "longest prompt plus answer (default: the model's own)", parse=int
+    )
+    max_sequences: int = _model(128, "--max-sequences", "N", "generations decoded in one batch")
+    prefill_budget_tokens: int = _model(
+        256,
+        "--prefill-budget",
+        "TOKENS",
+        "prompt tokens per step, so that prompts don't stall answers",
+    )
+    threads: int | None = _model(
+        None, "--threads", "N", "CPU threads for the model (default: PyTorch's choice)", parse=int
+    )
+
+    host: str = _service(
+        "127.0.0.1", "--host", "ADDRESS", "address to listen on; beyond loopback a key is needed"
+    )
+    port: int = _service(8080, "--port", "PORT", "port to listen on; 0 picks a free one")
+    api_key: str | None = attrs.field(
+        default=None,
+        repr=False,
+        metadata={
+            "setting": Setting(
+                help="key that clients must send; better set by environment, flags are visible to others",
+                parse=str,
+                flag="--api-key",
+                metavar="KEY",
+                group="service",
+            )
+        },
+    )
+    allow_origins: tuple[str, ...] = _service(
+        (),
+        "--allow-origin",
+        "ORIGIN",
+        "web page origin that may connect, e.g. https://chat.example; repeatable",
+        parse=str,
+        repeatable=True,
+    )
+    shutdown_timeout_s: float = _service(
+        30.0, "--shutdown-timeout", "SECONDS", "time for running streams to end after SIGTERM"
+    )
+    log_level: str = _service(
+        "info",
+        "--log-level",
+        "LEVEL",
+        "least severe log line printed",
+        choices=("debug", "info", "warning", "error"),
+    )
+    log_format: str = _service(
+        "console", "--log-format", "FORMAT", "how log lines look", choices=("console", "json")
+    )
+
+    max_connections: int = _limit(
+        2000, "--max-conns", "N", "open WebSockets; one more gets 503, since each may hold buffers"
+    )
+    max_unauthenticated: int = _limit(
+        256, "--max-unauthenticated", "N", "connections before WELCOME; above it the oldest gives way"
+    )
+    max_unauthenticated_per_address: int = _limit(
+        16,
+        "--max-unauthenticated-per-address",
+        "N",
+        "the same per IPv4 address or IPv6 /64, loopback apart, so that one attacker can't fill all",
+    )
+    handshake_timeout_s: float = _limit(
+        5.0,
+        "--handshake-timeout",
+        "SECONDS",
+        "time for a request head, and again for HELLO: ends slow drips",
+    )
+    max_head_bytes: int = _limit(
+        16_384, "--max-head", "SIZE", "size of a request head; browsers send under 8 KiB", parse=parse_bytes
+    )
+    max_message_bytes: int = _limit(
+        262_144, "--max-message", "SIZE", "size of a client's message; told in WELCOME", parse=parse_bytes
+    )
+    receive_bytes_per_second: int = _limit(
+        262_144,
+        "--receive-rate",
+        "SIZE",
+        "bytes read a second from one connection; more waits",
+        parse=parse_bytes,
+    )
+    receive_burst_bytes: int = _limit(
+        1_048_576, "--receive-burst", "SIZE", "bytes read at once before the rate counts", parse=parse_bytes
+    )
+    messages_per_second: float = _limit(
+        50.0, "--message-rate", "N", "messages a second and connection, acks apart; beyond it 4429"
+    )
+    message_burst: int = _limit(200, "--message-burst", "N", "messages at once before the rate counts")
+    acks_per_second: float = _limit(
+        100.0,
+        "--ack-rate",
+        "N",
+        "acks a second: twice what clients may send, so clock drift cuts no one",
+    )
+    max_streams: int = _limit(64, "--max-streams", "N", "generations at once on one connection")
+    max_generations: int = _limit(
+        4096, "--max-generations", "N", "generations at once in all, waiting ones included: bounds memory"
+    )
+    preprocess_workers: int = _limit(
+        2, "--preprocess-workers", "N", "prompts tokenised at once: more would take the CPU from decoding"
+    )
+    stream_buffer_outputs: int = _limit(
+        8, "--stream-buffer", "N", "outputs the engine may be ahead of a stream; it pauses at half"
+    )
+    segment_bytes: int = _limit(
+        65_536, "--segment", "SIZE", "text after which a stream commits a segment", parse=parse_bytes
+    )
+    outbox_bytes: int = _limit(
+        262_144, "--outbox", "SIZE", "frames waiting for one socket; streams wait above it", parse=parse_bytes
+    )
+    outbox_control_messages: int = _limit(
+        1024, "--outbox-control", "N", "answers waiting for one socket; above it the peer isn't reading: cut"
+    )
+    batch_bytes: int = _limit(
+        65_536,
+        "--batch",
+        "SIZE",
+        "frames sent as one message: one send's worth",
+        parse=parse_bytes,
+    )
+    send_timeout_s: float = _limit(
+        10.0, "--send-timeout", "SECONDS", "time for one message to leave; then the peer isn't reading: cut"
+    )
+    close_timeout_s: float = _limit(
+        2.0, "--close-timeout", "SECONDS", "time for a closing handshake: a peer that ignores it is cut"
+    )
+    stall_timeout_s: float = _limit(
+        60.0, "--stall-timeout", "SECONDS", "one engine step longer than this turns readiness red"
+    )
+
+    def __attrs_post_init__(self) -> None:
+        for field in attrs.fields(type(self)):
+            self._check_range(field.name, getattr(self, field.name))
+        if self.port > 65535:
+            raise ConfigError("--port", f"must be from 0 to 65535, not {self.port}")
+        if self.api_key is not None and len(self.api_key) < _MIN_API_KEY_CHARS:
+            raise ConfigError("--api-key", f"must have at least {_MIN_API_KEY_CHARS} characters")
+        if self.api_key is None and not is_loopback(self.host):
+            raise ConfigError(
+                "--api-key",
+                f"is needed to listen on {self.host}: else everybody could use this server",
+            )
+        if self.stream_buffer_outputs < 4:
+            raise ConfigError("--stream-buffer", "must be at least 4: a pause takes effect one step later")
+        if self.batch_bytes > self.outbox_bytes:
+            raise ConfigError("--batch", "must be at most --outbox")
+
+    def _check_range(self, name: str, value: object) -> None:
+        setting: Setting = attrs.fields_dict(type(self))[name].metadata["setting"]
+        if setting.choices and value not in setting.choices:
+            raise ConfigError(setting.flag, f"must be one of {', '.join(setting.choices)}, not {value!r}")
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return
+        least = 0 if name in {"port", "shutdown_timeout_s"} else 1e-9
+        # Written to accept, not to refuse, since NaN compares false with everything.
+        if not least <= value < 2**63:
+            raise ConfigError(
+                setting.flag, f"must be {'at least 0' if least == 0 else 'above 0'}, not {value}"
+            )

@@ -1,0 +1,107 @@
+"""The one thread that owns PyTorch, the model and the device (S15).
+
+Work goes in as a function, its result comes back to the waiting task; nothing else crosses. The thread never
+touches trio but to say that a function is done, so no code of the model ever runs on the event loop and no
+code of the loop ever waits for the model.
+
+It must not know what the functions do: no engine, no tokens.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, Generic, Protocol, TypeVar
+
+import trio
+
+__all__ = ["DecodeThread", "Executor"]
+
+T = TypeVar("T")
+
+
+class Executor(Protocol):
+    """Where the engine runs: one function at a time, never on the event loop."""
+
+    async def call(self, function: Callable[[], T], *, abandon_on_cancel: bool = False) -> T:
+        """Runs ``function`` and returns what it returns; see `DecodeThread.call`."""
+
+
+class _Job(Generic[T]):
+    """One function on its way through the thread; ``done`` is set on the event loop."""
+
+    __slots__ = ("_function", "_token", "done", "error", "result")
+
+    def __init__(self, function: Callable[[], T]) -> None:
+        self._function = function
+        self._token = trio.lowlevel.current_trio_token()
+        self.done = trio.Event()
+        self.result: T | None = None
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self.result = self._function()
+        except BaseException as error:  # noqa: BLE001 - handed to the waiting task, whatever it is
+            self.error = error
+        try:
+            self._token.run_sync_soon(self.done.set)
+        except trio.RunFinishedError:
+            return  # the loop ended and abandoned this job
+
+
+class DecodeThread:
+    """A dedicated thread; create it, `start` it, `call` it, `stop` it.
+
+    Resource handling: the thread is a daemon, so a model that hangs can't keep the process alive; `stop` says
+    whether it ended in time.
+
+    Args:
+        name: The thread's name in debuggers and ``top -H``.
+    """
+
+    def __init__(self, name: str = "seedance-decode") -> None:
+        self._jobs: queue.SimpleQueue[_Job[Any] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread, once."""
+        self._thread.start()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread.is_alive()
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job.run()
+            del job  # its result may hold a whole model; don't keep it until the next job
+
+    async def call(self, function: Callable[[], T], *, abandon_on_cancel: bool = False) -> T:
+        """Runs ``function`` on the thread and returns what it returns, or raises what it raises.
+
+        Args:
+            function: Runs to its end in any case: a thread can't be interrupted.
+            abandon_on_cancel: If cancelled, leave at once and drop the result, as for loading a model, which
+                takes longer than anybody waits. Otherwise a cancellation takes effect after the function.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        job = _Job(function)
+        self._jobs.put(job)
+        with trio.CancelScope(shield=not abandon_on_cancel):
+            await job.done.wait()
+        if job.error is not None:
+            try:
+                raise job.error
+            finally:
+                del job  # or the traceback would keep a cycle alive
+        return job.result  # type: ignore[return-value]  # set whenever there is no error
+
+    async def stop(self, timeout_s: float) -> bool:
+        """Lets the thread end after what it is doing; True if it did within ``timeout_s`` seconds."""
+        self._jobs.put(None)
+        if self._thread.is_alive():
+            await trio.to_thread.run_sync(self._thread.join, timeout_s)
+        return not self._thread.is_alive()

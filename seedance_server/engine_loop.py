@@ -1,0 +1,307 @@
+"""The event loop's side of the engine: one hop to the decode thread per step, no waiting for clients.
+
+The rule that everything here serves: the loop never awaits a client. Each generation has a bounded buffer;
+before it can fill, the engine is told to pause that generation, and to resume it once its reader has caught
+up. A pause takes effect one step later, so the buffer keeps room for what that step still brings. Commands
+(add, cancel, pause, resume) ride in with the next step and outputs ride out with it; with nothing to do the
+loop sleeps. If a step raises, every generation ends with `EngineStopped` and so does every later one.
+
+It must not know the wire, clients or text: only ids, requests and outputs.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Protocol, Self
+
+import structlog
+import trio
+from attrs import define, frozen
+
+from seedance_server.decode_thread import Executor
+from seedance_server.engine.errors import EngineError
+from seedance_server.engine.sampling_params import SamplingParams
+from seedance_server.engine.sequence import GenerationRequest, SequenceOutput
+from seedance_server.errors import EngineStopped
+
+__all__ = ["EngineLoop", "EngineLoopStatistics", "Generation", "GenerationEngine"]
+
+_log = structlog.get_logger(__name__)
+
+
+class GenerationEngine(Protocol):
+    """What an engine offers; all but `check` is called on the decode thread only."""
+
+    def check(self, prompt_tokens: int, params: SamplingParams) -> None:
+        """Raises an EngineError if such a request can never run; callable from any thread."""
+
+    def add(self, request: GenerationRequest) -> None:
+        """Takes a request into the queue."""
+
+    def cancel(self, id: int) -> None:  # noqa: A002 - the engine's own word
+        """Lets the next step end it with reason CANCELLED; unknown ids are ignored, as below."""
+
+    def pause(self, id: int) -> None:  # noqa: A002
+        """Takes it out of the batch from the next step on; its KV stays."""
+
+    def resume(self, id: int) -> None:  # noqa: A002
+        """Takes it back into the batch."""
+
+    def has_work(self) -> bool:
+        """Whether a step would do anything."""
+
+    def step(self) -> Sequence[SequenceOutput]:
+        """Decodes one step; at most one output for each id, the last of an id with ``finish``."""
+
+
+@frozen
+class _Command:
+    """One thing to tell the engine before its next step."""
+
+    id: int
+    act: Callable[[GenerationEngine], None]
+
+
+@frozen
+class _StepResult:
+    outputs: Sequence[SequenceOutput]
+    rejected: Sequence[tuple[int, Exception]]
+    has_work: bool
+
+
+@define
+class EngineLoopStatistics:
+    """Counts since the start, and what is alive now.
+
+    Attributes:
+        steps: Hops to the decode thread.
+        outputs: Outputs handed on.
+        pauses: Times a generation was paused since its reader was slow.
+        generations: Generations alive.
+        paused: Those of them that are paused.
+    """
+
+    steps: int = 0
+    outputs: int = 0
+    pauses: int = 0
+    generations: int = 0
+    paused: int = 0
+
+
+class Generation:
+    """The reader's end of one generation; made by `EngineLoop.submit`, to be used in a ``with`` block.
+
+    Resource handling: leaving the block before the last output cancels the generation in the engine.
+    """
+
+    def __init__(self, loop: EngineLoop, id: int, buffer_outputs: int) -> None:  # noqa: A002
+        self.id = id
+        self.first_output_s: float | None = None
+        self._loop = loop
+        self._capacity = buffer_outputs
+        self._buffer: deque[SequenceOutput] = deque()
+        self._failure: Exception | None = None
+        self._news = trio.Event()
+        self._ended = False
+        self._paused = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._loop._forget(self)  # noqa: SLF001 - two halves of one thing, in one file
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the engine has been told to leave it out."""
+        return self._paused
+
+    @property
+    def buffered(self) -> int:
+        """Outputs that wait to be received."""
+        return len(self._buffer)
+
+    async def receive(self) -> SequenceOutput:
+        """Waits for the next output; the one with ``finish`` is the last.
+
+        Raises:
+            EngineStopped: The engine is gone.
+            EngineError: The engine refused this request when it was to be added.
+
+        If cancelled, no output is lost.
+        """
+        while not self._buffer:
+            if self._failure is not None:
+                raise self._failure
+            await self._news.wait()
+        await trio.lowlevel.checkpoint_if_cancelled()
+        output = self._buffer.popleft()
+        if self._paused and len(self._buffer) <= self._capacity // 4:
+            self._paused = False
+            self._loop._tell(self.id, lambda engine: engine.resume(self.id))  # noqa: SLF001
+        return output
+
+    def cancel(self) -> None:
+        """Asks the engine to end it; an output with reason CANCELLED follows unless it has ended."""
+        if not self._ended:
+            self._loop._tell(self.id, lambda engine: engine.cancel(self.id))  # noqa: SLF001
+
+    def _put(self, output: SequenceOutput, now_s: float) -> bool:
+        """Takes an output; True if the engine should pause."""
+        assert len(self._buffer) < self._capacity, "a paused sequence went on producing"  # noqa: S101
+        if self.first_output_s is None and output.text:
+            self.first_output_s = now_s
+        self._ended = output.finish is not None
+        self._buffer.append(output)
+        self._wake()
+        if self._ended or self._paused or len(self._buffer) < self._capacity // 2:
+            return False
+        self._paused = True
+        return True
+
+    def _fail(self, failure: Exception) -> None:
+        if not self._ended:
+            self._ended = True
+            self._failure = failure
+            self._wake()
+
+    def _wake(self) -> None:
+        self._news.set()
+        self._news = trio.Event()
+
+
+class EngineLoop:
+    """Runs an engine on an executor and fans its outputs out.
+
+    Args:
+        engine: The engine; from here on only the executor's thread touches it, but for ``check``.
+        executor: Where the engine runs.
+        buffer_outputs: Outputs that one generation may hold back before the engine pauses it, twice over.
+        stall_timeout_s: A step longer than this is reported by `trouble`.
+    """
+
+    def __init__(
+        self, engine: GenerationEngine, executor: Executor, *, buffer_outputs: int, stall_timeout_s: float
+    ) -> None:
+        self._engine = engine
+        self._executor = executor
+        self._buffer_outputs = buffer_outputs
+        self._stall_timeout_s = stall_timeout_s
+        self._ids = itertools.count(1)
+        self._generations: dict[int, Generation] = {}
+        self._commands: list[_Command] = []
+        self._wake = trio.Event()
+        self._failure: EngineStopped | None = None
+        self._step_began_s: float | None = None
+        self._counts = EngineLoopStatistics()
+
+    @property
+    def failure(self) -> EngineStopped | None:
+        """What stopped the engine, or None while it runs."""
+        return self._failure
+
+    def trouble(self) -> str | None:
+        """Why the engine can't serve just now, one line, or None: stopped, or stuck in a step."""
+        if self._failure is not None:
+            return str(self._failure)
+        if self._step_began_s is not None:
+            lasted = trio.current_time() - self._step_began_s
+            if lasted > self._stall_timeout_s:
+                return f"the engine has been in one step for {lasted:.0f} s"
+        return None
+
+    def statistics(self) -> EngineLoopStatistics:
+        """Counts so far; the object is live but for the gauges, which are taken now."""
+        self._counts.generations = len(self._generations)
+        self._counts.paused = sum(generation.is_paused for generation in self._generations.values())
+        return self._counts
+
+    def submit(self, make_request: Callable[[int], GenerationRequest]) -> Generation:
+        """Queues a request; it joins the batch with the next step.
+
+        Args:
+            make_request: Builds the request for the id given.
+
+        Raises:
+            EngineStopped: The engine takes no more work.
+        """
+        if self._failure is not None:
+            raise EngineStopped(self._failure.cause)
+        generation = Generation(self, next(self._ids), self._buffer_outputs)
+        request = make_request(generation.id)
+        self._generations[generation.id] = generation
+        self._tell(generation.id, lambda engine: engine.add(request))
+        return generation
+
+    async def run(self) -> None:
+        """Steps the engine for ever; returns only if it failed. A cancellation takes effect between steps."""
+        has_work = False
+        while True:
+            if not self._commands and not has_work:
+                await self._wake.wait()
+            commands, self._commands = self._commands, []
+            self._wake = trio.Event()
+            self._step_began_s = trio.current_time()
+            try:
+                result = await self._executor.call(lambda: _advance(self._engine, commands))  # noqa: B023
+            except Exception as error:  # noqa: BLE001 - whatever broke it, the engine is gone
+                self._stop(error)
+                return
+            finally:
+                self._step_began_s = None
+            has_work = result.has_work
+            self._counts.steps += 1
+            self._hand_on(result)
+
+    def _hand_on(self, result: _StepResult) -> None:
+        now_s = trio.current_time()
+        for id_, error in result.rejected:
+            if (generation := self._generations.get(id_)) is not None:
+                generation._fail(error)  # noqa: SLF001 - two halves of one thing, as below
+        for output in result.outputs:
+            generation = self._generations.get(output.id)
+            if generation is None:
+                continue  # its reader left; the engine drops it with the next step
+            self._counts.outputs += 1
+            if generation._put(output, now_s):  # noqa: SLF001
+                self._counts.pauses += 1
+                self._tell(output.id, _pause(output.id))
+
+    def _tell(self, id_: int, act: Callable[[GenerationEngine], None]) -> None:
+        if self._failure is not None:
+            return  # nobody is left to be told
+        self._commands.append(_Command(id_, act))
+        self._wake.set()
+
+    def _forget(self, generation: Generation) -> None:
+        if self._generations.pop(generation.id, None) is not None:
+            generation.cancel()
+
+    def _stop(self, error: Exception) -> None:
+        _log.error("engine stopped", exc_info=error, generations=len(self._generations))
+        self._failure = EngineStopped(f"{type(error).__name__}: {error}")
+        self._commands.clear()
+        for generation in self._generations.values():
+            generation._fail(EngineStopped(self._failure.cause))  # noqa: SLF001
+
+
+def _pause(id_: int) -> Callable[[GenerationEngine], None]:
+    return lambda engine: engine.pause(id_)
+
+
+def _advance(engine: GenerationEngine, commands: Sequence[_Command]) -> _StepResult:
+    """One hop, on the decode thread. A request that can't be added fails alone, all else ends the engine."""
+    rejected: list[tuple[int, Exception]] = []
+    for command in commands:
+        try:
+            command.act(engine)
+        except EngineError as error:
+            rejected.append((command.id, error))
+    # A cancelled sequence ends with a step even if all are paused, so commands are followed by one always.
+    outputs = engine.step() if commands or engine.has_work() else ()
+    return _StepResult(outputs, rejected, engine.has_work())

@@ -1,0 +1,156 @@
+"""What waits for one socket: bounded, in order, taken in batches by the one writer that owns the socket.
+
+Two kinds of messages share the line. Frames are data: a stream that has one waits for room, so a peer that
+doesn't read slows its own streams and costs bounded memory. Everything else answers the peer and is put
+without waiting, because the reader that puts it must never block; a peer that lets answers pile up isn't
+reading, and the outbox says so by refusing.
+
+It must not know sockets, encodings or what a message means.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+import trio
+from attrs import frozen
+
+from seedance_server.errors import OutboxClosed
+from seedance_wire.messages import Delta, Error, Frame, ServerMessage
+
+__all__ = ["Batch", "Outbox", "frame_size"]
+
+_FRAME_OVERHEAD_BYTES = 48
+"""What a frame costs beside its text: ids, offset, tags. An upper bound for protobuf."""
+_LOGPROB_OVERHEAD_BYTES = 24
+"""The same for a log probability beside its text."""
+
+
+def frame_size(frame: Frame) -> int:
+    """Estimates a frame's size in bytes before it is encoded; all accounting of frames uses this figure."""
+    size = _FRAME_OVERHEAD_BYTES
+    if isinstance(frame, Delta):
+        size += len(frame.text.encode())
+        for entry in frame.logprobs:
+            size += _LOGPROB_OVERHEAD_BYTES + len(entry.text.encode())
+            size += sum(_LOGPROB_OVERHEAD_BYTES + len(text.encode()) for _, text, _ in entry.top)
+    elif isinstance(frame, Error):
+        size += len(frame.message.encode())
+    return size
+
+
+@frozen
+class _Entry:
+    message: ServerMessage
+    size_bytes: int
+    is_frame: bool
+    on_written: Callable[[], None] | None
+
+
+@frozen
+class Batch:
+    """Messages that leave together as one WebSocket message: one answer, or any number of frames."""
+
+    messages: tuple[ServerMessage, ...]
+    on_written: tuple[Callable[[], None], ...]
+
+    def written(self) -> None:
+        """To be called once the batch has left."""
+        for call in self.on_written:
+            call()
+
+
+class Outbox:
+    """A bounded line of messages with one reader.
+
+    Args:
+        frame_bytes: Frames that may wait, in bytes by `frame_size`.
+        control_messages: Other messages that may wait.
+        batch_bytes: Frames that leave together, in bytes.
+    """
+
+    def __init__(self, *, frame_bytes: int, control_messages: int, batch_bytes: int) -> None:
+        self._frame_bytes = frame_bytes
+        self._control_messages = control_messages
+        self._batch_bytes = batch_bytes
+        self._entries: deque[_Entry] = deque()
+        self._waiting_bytes = 0
+        self._waiting_control = 0
+        self._closed = False
+        self._news = trio.Event()
+        self._room = trio.lowlevel.ParkingLot()
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of frames that wait."""
+        return self._waiting_bytes
+
+    async def put_frame(self, frame: Frame, on_written: Callable[[], None] | None = None) -> None:
+        """Puts a frame at the end, waiting for room first; waiting streams get room in turn.
+
+        Args:
+            frame: The frame.
+            on_written: Called once it has left.
+
+        Raises:
+            OutboxClosed: The connection is closing.
+
+        If cancelled, the frame was not put.
+        """
+        size = frame_size(frame)
+        await trio.lowlevel.checkpoint_if_cancelled()
+        # A single frame over the bound passes an empty line: it could never leave otherwise.
+        while not self._closed and self._waiting_bytes and self._waiting_bytes + size > self._frame_bytes:
+            await self._room.park()
+        if self._closed:
+            raise OutboxClosed
+        self._waiting_bytes += size
+        self._append(_Entry(frame, size, is_frame=True, on_written=on_written))
+
+    def put_control(self, message: ServerMessage) -> None:
+        """Puts an answer at the end without waiting.
+
+        Raises:
+            OutboxClosed: The connection is closing, or too many answers wait: the peer isn't reading.
+        """
+        if self._closed or self._waiting_control >= self._control_messages:
+            raise OutboxClosed
+        self._waiting_control += 1
+        self._append(_Entry(message, 0, is_frame=False, on_written=None))
+
+    def _append(self, entry: _Entry) -> None:
+        self._entries.append(entry)
+        self._news.set()
+
+    def close(self) -> None:
+        """Takes nothing more; what waits can still be taken. Safe to repeat."""
+        self._closed = True
+        self._news.set()
+        self._room.unpark_all()
+
+    async def take(self) -> Batch | None:
+        """Waits for the next batch; None once closed and empty. If cancelled, nothing is lost."""
+        while not self._entries:
+            if self._closed:
+                return None
+            self._news = trio.Event()
+            await self._news.wait()
+        await trio.lowlevel.checkpoint_if_cancelled()
+        first = self._entries.popleft()
+        if not first.is_frame:
+            self._waiting_control -= 1
+            return Batch((first.message,), ())
+        taken = [first]
+        size = first.size_bytes
+        while self._entries and self._entries[0].is_frame:
+            if size + self._entries[0].size_bytes > self._batch_bytes:
+                break
+            taken.append(self._entries.popleft())
+            size += taken[-1].size_bytes
+        self._waiting_bytes -= size
+        self._room.unpark_all()
+        return Batch(
+            tuple(entry.message for entry in taken),
+            tuple(entry.on_written for entry in taken if entry.on_written is not None),
+        )

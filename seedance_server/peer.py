@@ -1,0 +1,269 @@
+"""One live WebSocket: a reader that never blocks on work, and one writer that owns the socket.
+
+The reader turns bytes into events and hands each to the session, which never makes it wait; so acks, cancels,
+pings and closes are handled while data is held back. The writer takes batches from the outbox, the only way
+out. Whoever breaks the protocol is closed with its code, after what was already said has left. Nothing in
+here outlives the peer, and no failure in here is anybody else's.
+
+It must not know HTTP, nor what a generation is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+import trio
+from attrs import frozen
+from trio_websocket import ConnectionClosed, WebSocketConnection
+
+from seedance_server import __version__
+from seedance_server.admission import Admission
+from seedance_server.config import Config
+from seedance_server.errors import OutboxClosed, RequestRefused
+from seedance_server.guard import GuardedStream
+from seedance_server.outbox import Batch, Outbox
+from seedance_server.session import Session
+from seedance_server.token_bucket import TokenBucket
+from seedance_wire.connection import Connection, InvalidSubmit
+from seedance_wire.errors import CloseCode, LocalProtocolError, MessageTooLargeError, RemoteProtocolError
+from seedance_wire.messages import (
+    Ack,
+    Bye,
+    Cancel,
+    ClientMessage,
+    ErrorCode,
+    GoAway,
+    Hello,
+    Limits,
+    ServerMessage,
+    Submit,
+    Welcome,
+)
+from seedance_wire.state import ConnectionState
+
+__all__ = ["Farewell", "Peer"]
+
+_log = structlog.get_logger(__name__)
+
+
+@frozen
+class Farewell:
+    """How a connection ends.
+
+    Attributes:
+        code: The close code that the peer gets, or got from its own side.
+        reason: In words; short, since a close frame holds 123 bytes.
+    """
+
+    code: CloseCode
+    reason: str = ""
+
+
+_SILENT = (ConnectionState.CLOSED, ConnectionState.ERROR)
+"""After BYE and after a violation nothing may be said but the close."""
+
+_GONE = Farewell(CloseCode.ABNORMAL, "the peer is gone")
+
+
+class Peer:
+    """Serves one accepted WebSocket.
+
+    Args:
+        websocket: Accepted; the caller closes it with what `run` returns.
+        guard: The stream under it.
+        connection: The protocol's state, server role.
+        admission: Decides on requests.
+        config: Limits.
+        session_id: Name of the session.
+        on_welcome: Called once HELLO has been answered.
+    """
+
+    def __init__(
+        self,
+        websocket: WebSocketConnection,
+        guard: GuardedStream,
+        connection: Connection,
+        admission: Admission,
+        *,
+        config: Config,
+        session_id: str,
+        on_welcome: Callable[[], None],
+    ) -> None:
+        self._websocket = websocket
+        self._guard = guard
+        self._connection = connection
+        self._admission = admission
+        self._config = config
+        self._session_id = session_id
+        self._on_welcome = on_welcome
+        self._outbox = Outbox(
+            frame_bytes=config.outbox_bytes,
+            control_messages=config.outbox_control_messages,
+            batch_bytes=config.batch_bytes,
+        )
+        now_s = trio.current_time()
+        self._messages = TokenBucket(config.messages_per_second, config.message_burst, now_s)
+        self._acks = TokenBucket(config.acks_per_second, config.message_burst, now_s)
+        self._session: Session | None = None
+        self._reading = trio.CancelScope()
+        self._farewell: Farewell | None = None
+        self._going_away = False
+
+    # ---- told by the front door
+
+    def go_away(self, reason: str, deadline_ms: int) -> None:
+        """Tells the client to go elsewhere; the connection closes once its last stream has ended."""
+        self._going_away = True
+        if self._session is None:
+            self._end(Farewell(CloseCode.GOING_AWAY, reason))
+            return
+        try:
+            self._outbox.put_control(GoAway(reason=reason, deadline_ms=deadline_ms))
+        except OutboxClosed:
+            return
+        self._close_if_idle()
+
+    def end_streams(self, code: ErrorCode, message: str) -> None:
+        """Ends every stream with a retryable ERROR."""
+        if self._session is not None:
+            self._session.end_streams(code, message)
+
+    def _close_if_idle(self) -> None:
+        if self._going_away and self._session is not None and self._session.is_idle:
+            self._end(Farewell(CloseCode.GOING_AWAY, "the server is shutting down"))
+
+    def _end(self, farewell: Farewell) -> None:
+        """The first reason to end is the one that is told."""
+        self._farewell = self._farewell or farewell
+        self._reading.cancel()
+
+    # ---- its own tasks
+
+    async def run(self) -> Farewell:
+        """Serves until one side ends it; what was already put has left then, or the socket is dead."""
+        async with trio.open_nursery() as writing:
+            written = trio.Event()
+            writing.start_soon(self._write, written)
+            async with trio.open_nursery() as requests:
+                with self._reading:
+                    self._end(await self._read(requests))
+                requests.cancel_scope.cancel()  # cut off, or done: nobody is left to stream to
+            self._outbox.close()
+            with trio.move_on_after(self._config.close_timeout_s):
+                await written.wait()
+            writing.cancel_scope.cancel()
+        assert self._farewell is not None  # noqa: S101 - no way out of the block without one
+        return self._farewell
+
+    async def _read(self, requests: trio.Nursery) -> Farewell:
+        try:
+            with trio.move_on_after(self._config.handshake_timeout_s) as patience:
+                hello = await self._next_event()
+            if patience.cancelled_caught:
+                return Farewell(CloseCode.TIMED_OUT, "no HELLO in time")
+            assert isinstance(hello, Hello)  # noqa: S101 - the table allows nothing else
+            session = self._welcome(requests)
+            while True:
+                event = await self._next_event()
+                self._charge(event)
+                if isinstance(event, Bye):
+                    return Farewell(CloseCode.NORMAL)
+                self._handle(session, event)
+        except RemoteProtocolError as error:
+            _log.info("protocol violated", session=self._session_id, reason=str(error))
+            return Farewell(error.close_code, str(error))
+        except _TooFast:
+            return Farewell(CloseCode.QUOTA_EXCEEDED, "too many messages a second")
+        except OutboxClosed:
+            return Farewell(CloseCode.SLOW_READER, "answers aren't being read")
+        except ConnectionClosed:
+            return _GONE
+
+    async def _next_event(self) -> ClientMessage | InvalidSubmit:
+        while (event := self._connection.next_event()) is None:
+            data = await self._websocket.get_message()
+            self._guard.note_message()
+            self._connection.receive_data(data)
+        return event  # type: ignore[return-value]  # the server's role only yields what clients send
+
+    def _welcome(self, requests: trio.Nursery) -> Session:
+        config = self._config
+        session = Session(
+            self._session_id,
+            nursery=requests,
+            admission=self._admission,
+            outbox=self._outbox,
+            max_streams=config.max_streams,
+            segment_bytes=config.segment_bytes,
+            on_idle=self._close_if_idle,
+        )
+        self._outbox.put_control(
+            Welcome(
+                session_id=session.id,
+                epoch=session.EPOCH,
+                last_sequence_id=0,
+                model=self._admission.model.name,
+                limits=Limits(
+                    max_message_bytes=config.max_message_bytes,
+                    max_streams=config.max_streams,
+                    max_context_tokens=self._admission.model.context_tokens,
+                ),
+                server_version=__version__,
+            )
+        )
+        self._session = session
+        self._on_welcome()
+        return session
+
+    def _charge(self, event: ClientMessage | InvalidSubmit) -> None:
+        bucket = self._acks if isinstance(event, Ack) else self._messages
+        if not bucket.take(trio.current_time()):
+            raise _TooFast
+
+    def _handle(self, session: Session, event: ClientMessage | InvalidSubmit) -> None:
+        match event:
+            case Submit():
+                session.submit(event)
+            case Cancel():
+                session.cancel(event)
+            case Ack():
+                session.acknowledge(event)
+            case InvalidSubmit(sequence_id=sequence_id, field=field, reason=reason):
+                session.refuse(sequence_id, RequestRefused(ErrorCode.INVALID_REQUEST, reason, field=field))
+            case _:
+                raise RemoteProtocolError(f"{type(event).__name__} isn't expected now")
+
+    async def _write(self, written: trio.Event) -> None:
+        try:
+            while (batch := await self._outbox.take()) is not None:
+                if self._connection.state in _SILENT:
+                    return
+                await self._send(batch)
+        except ConnectionClosed:
+            self._end(_GONE)
+        except LocalProtocolError as error:
+            _log.error("can't encode", session=self._session_id, exc_info=error)
+            self._end(Farewell(CloseCode.INTERNAL_ERROR, "a bug in the server, see its log"))
+        finally:
+            self._outbox.close()
+            written.set()
+
+    async def _send(self, batch: Batch) -> None:
+        for payload in self._encode(batch.messages):
+            await self._websocket.send_message(payload)
+        batch.written()
+
+    def _encode(self, messages: tuple[ServerMessage, ...]) -> list[bytes | str]:
+        """One message where it fits, more where the encoding swells, as JSON does with control characters."""
+        try:
+            return [self._connection.send(*messages)]
+        except MessageTooLargeError:
+            if len(messages) == 1:
+                raise
+            middle = len(messages) // 2
+            return self._encode(messages[:middle]) + self._encode(messages[middle:])
+
+
+class _TooFast(Exception):  # noqa: N818 - never leaves this file
+    """The peer sends more messages a second than it may."""

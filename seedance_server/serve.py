@@ -1,0 +1,166 @@
+"""The root nursery: start order, readiness, drain, shutdown.
+
+    listen (port in use? say so before anything slow) → load the model on the decode thread → engine loop
+    → open the door → ready line … first SIGINT or SIGTERM → GOAWAY, streams get their time → close → exit 0
+
+The port answers from the first moment: liveness yes, readiness no. A second signal ends the process at once.
+A start that fails raises one StartupError or ModelLoadError, never a group.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import sys
+from collections.abc import Callable
+
+import attrs
+import structlog
+import trio
+
+from seedance_server.admission import Admission, ServedModel
+from seedance_server.config import Config
+from seedance_server.decode_thread import DecodeThread
+from seedance_server.engine.errors import EngineError
+from seedance_server.engine_loop import EngineLoop
+from seedance_server.errors import StartupError
+from seedance_server.front_door import CHAT_PATH, FrontDoor
+from seedance_server.listener import accept_forever, descriptor_budget, listen
+
+__all__ = ["EngineFactory", "serve"]
+
+_log = structlog.get_logger(__name__)
+
+EngineFactory = Callable[[Config, Callable[[str], None]], ServedModel]
+"""Loads the model, on the decode thread; told the settings and where to report progress, one line each."""
+
+_THREAD_STOP_S = 5.0
+"""Time for the last step to end at shutdown; after it the process ends anyway."""
+
+
+class _Shutdown:
+    """What a signal does: the first asks, the second insists."""
+
+    def __init__(self) -> None:
+        self.requested = trio.Event()
+        self.loading = trio.CancelScope()
+
+    def request(self) -> None:
+        self.requested.set()
+        self.loading.cancel()
+
+    async def watch_signals(self, task_status: trio.TaskStatus[None]) -> None:
+        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            task_status.started()
+            async for number in signals:
+                if self.requested.is_set():
+                    os._exit(128 + number)
+                _log.info("shutting down", signal=signal.Signals(number).name)
+                self.request()
+
+
+async def serve(
+    config: Config,
+    engine_factory: EngineFactory,
+    *,
+    watch_signals: bool = True,
+    task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serves until a signal, or until cancelled; then drains.
+
+    Args:
+        config: All settings.
+        engine_factory: Loads the model.
+        watch_signals: React to SIGINT and SIGTERM; only on the main thread.
+        task_status: Started with the service's URL once it can answer.
+
+    Raises:
+        StartupError: The address can't be listened on.
+        EngineError: The model can't be loaded.
+    """
+    config = _within_descriptors(config)
+    shutdown = _Shutdown()
+    thread = DecodeThread()
+    failure: StartupError | EngineError | None = None
+    try:
+        async with trio.open_nursery() as nursery:
+            if watch_signals:
+                await nursery.start(shutdown.watch_signals)
+            try:
+                await _serve(config, engine_factory, thread, shutdown, nursery, task_status)
+            except (StartupError, EngineError) as error:
+                failure = error
+            nursery.cancel_scope.cancel()
+    finally:
+        with trio.CancelScope(shield=True):  # bounded by the time-out
+            if not await thread.stop(_THREAD_STOP_S):
+                _log.warning("the decode thread didn't end in time; the process ends without it")
+    if failure is not None:
+        raise failure
+
+
+async def _serve(
+    config: Config,
+    engine_factory: EngineFactory,
+    thread: DecodeThread,
+    shutdown: _Shutdown,
+    nursery: trio.Nursery,
+    task_status: trio.TaskStatus[str],
+) -> None:
+    door = FrontDoor(config, new_session_id=lambda: secrets.token_hex(16))
+    listeners = await listen(config.host, config.port)
+    for listener in listeners:
+        nursery.start_soon(accept_forever, listener, door.lobby, door.serve_stream, nursery)
+    url = _url(config.host, listeners[0].socket.getsockname()[1])
+
+    thread.start()
+    model: ServedModel | None = None
+    with shutdown.loading:
+        model = await thread.call(lambda: engine_factory(config, _report), abandon_on_cancel=True)
+    if model is None:
+        return
+    engine_loop = EngineLoop(
+        model.engine,
+        thread,
+        buffer_outputs=config.stream_buffer_outputs,
+        stall_timeout_s=config.stall_timeout_s,
+    )
+    nursery.start_soon(engine_loop.run)
+    admission = Admission(
+        model,
+        engine_loop,
+        max_generations=config.max_generations,
+        preprocess_workers=config.preprocess_workers,
+    )
+    door.open(admission, engine_loop)
+    sys.stdout.write(f"seedance-server ready on {url}\n")
+    sys.stdout.flush()
+    task_status.started(url)
+
+    await shutdown.requested.wait()
+    await door.drain(config.shutdown_timeout_s)
+
+
+def _within_descriptors(config: Config) -> Config:
+    """Fewer connections than asked for, rather than a server that dies of its own success."""
+    room = descriptor_budget() - config.max_unauthenticated
+    if room >= config.max_connections:
+        return config
+    _log.warning(
+        "the limit on open files allows fewer connections: see ulimit -n",
+        asked=config.max_connections,
+        allowed=max(room, 1),
+    )
+    return attrs.evolve(config, max_connections=max(room, 1))
+
+
+def _url(host: str, port: int) -> str:
+    name = f"[{host}]" if ":" in host else host
+    return f"ws://{name}:{port}{CHAT_PATH}"
+
+
+def _report(line: str) -> None:
+    """Progress while loading; called on the decode thread."""
+    sys.stderr.write(f"seedance-server: {line}\n")
+    sys.stderr.flush()

@@ -1,0 +1,279 @@
+"""Public test doubles: an engine that says what it is told, and a whole server without sockets or PyTorch.
+
+    async with serve_in_memory(ScriptedEngine(["Hel", "lo"])) as server:
+        stream = server.connect()   # a trio stream that speaks HTTP and WebSocket, as a TCP connection would
+
+All runs on trio's clock and without threads, so under an autojump clock time costs nothing. Scripted text is
+counted as one token a piece.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, TypeAlias, TypeVar
+
+import trio
+import trio.testing
+from attrs import define, field
+
+from seedance_server.admission import Admission, PromptEncoder, ServedModel
+from seedance_server.config import Config
+from seedance_server.engine.chat_template import ChatTurn
+from seedance_server.engine.errors import ContextLengthExceeded, EngineError, InvalidParameter
+from seedance_server.engine.sampling_params import SamplingParams
+from seedance_server.engine.sequence import (
+    Finish,
+    FinishReason,
+    GenerationRequest,
+    SequenceOutput,
+    StageTiming,
+    Usage,
+)
+from seedance_server.engine_loop import EngineLoop, GenerationEngine
+from seedance_server.front_door import FrontDoor
+
+__all__ = ["InMemoryServer", "InlineExecutor", "ScriptedEncoder", "ScriptedEngine", "serve_in_memory"]
+
+T = TypeVar("T")
+Script: TypeAlias = Sequence[str] | Callable[[GenerationRequest], Sequence[str]]
+
+
+@define
+class _Sequence:
+    request: GenerationRequest
+    pieces: Sequence[str]
+    sent: int = 0
+    paused: bool = False
+    cancelled: bool = False
+
+
+class ScriptedEngine:
+    """Answers each request with chosen pieces of text, one a step.
+
+    Args:
+        script: The pieces for every request, or a function from the request to its pieces.
+        context_tokens: `check` refuses longer prompts.
+        errors: Instead of piece number ``key`` (from 0) of any request, end it with this error.
+        fail_at_step: Raise at this step, from 1, as an engine with a bug would.
+
+    Attributes:
+        steps: Steps taken.
+        requests: Every request added, in order.
+        active: Ids that haven't ended.
+    """
+
+    def __init__(
+        self,
+        script: Script = ("Hello", ", ", "world", "!"),
+        *,
+        context_tokens: int = 4096,
+        errors: Mapping[int, EngineError] | None = None,
+        fail_at_step: int | None = None,
+    ) -> None:
+        self._script = script
+        self._context_tokens = context_tokens
+        self._errors = dict(errors or {})
+        self._fail_at_step = fail_at_step
+        self._sequences: dict[int, _Sequence] = {}
+        self.steps = 0
+        self.requests: list[GenerationRequest] = []
+
+    @property
+    def active(self) -> tuple[int, ...]:
+        """Ids of requests that haven't ended."""
+        return tuple(self._sequences)
+
+    @property
+    def paused(self) -> tuple[int, ...]:
+        """Ids of requests that are paused."""
+        return tuple(id_ for id_, sequence in self._sequences.items() if sequence.paused)
+
+    def check(self, prompt_tokens: int, params: SamplingParams) -> None:  # noqa: ARG002
+        """Refuses prompts that fill the context."""
+        if prompt_tokens >= self._context_tokens:
+            raise ContextLengthExceeded(prompt_tokens, self._context_tokens - 1)
+
+    def add(self, request: GenerationRequest) -> None:
+        """Takes a request."""
+        self.requests.append(request)
+        pieces = self._script(request) if callable(self._script) else self._script
+        self._sequences[request.id] = _Sequence(request, pieces)
+
+    def cancel(self, id: int) -> None:  # noqa: A002
+        """Ends a request with the next step."""
+        if id in self._sequences:
+            self._sequences[id].cancelled = True
+
+    def pause(self, id: int) -> None:  # noqa: A002
+        """Leaves a request out."""
+        if id in self._sequences:
+            self._sequences[id].paused = True
+
+    def resume(self, id: int) -> None:  # noqa: A002
+        """Takes a request back in."""
+        if id in self._sequences:
+            self._sequences[id].paused = False
+
+    def has_work(self) -> bool:
+        """Whether any request isn't paused."""
+        return any(sequence.cancelled or not sequence.paused for sequence in self._sequences.values())
+
+    def step(self) -> list[SequenceOutput]:
+        """One piece for each request that isn't paused.
+
+        Raises:
+            RuntimeError: At the step chosen for it.
+        """
+        self.steps += 1
+        if self.steps == self._fail_at_step:
+            raise RuntimeError("scripted failure")
+        outputs = []
+        for id_, sequence in tuple(self._sequences.items()):
+            if sequence.cancelled or not sequence.paused:
+                output = self._advance(sequence)
+                outputs.append(output)
+                if output.finish is not None:
+                    del self._sequences[id_]
+        return outputs
+
+    def _advance(self, sequence: _Sequence) -> SequenceOutput:
+        request = sequence.request
+        if sequence.cancelled:
+            return SequenceOutput(id=request.id, finish=self._finish(sequence, FinishReason.CANCELLED))
+        if (error := self._errors.get(sequence.sent)) is not None:
+            return SequenceOutput(id=request.id, finish=self._finish(sequence, FinishReason.ERROR, error))
+        if sequence.sent == len(sequence.pieces):
+            return SequenceOutput(id=request.id, finish=self._finish(sequence, FinishReason.STOP))
+        text = sequence.pieces[sequence.sent]
+        sequence.sent += 1
+        finish = None
+        if request.params.max_tokens is not None and sequence.sent >= request.params.max_tokens:
+            finish = self._finish(sequence, FinishReason.LENGTH)
+        return SequenceOutput(id=request.id, text=text, token_ids=(sequence.sent,), finish=finish)
+
+    def _finish(self, sequence: _Sequence, reason: FinishReason, error: EngineError | None = None) -> Finish:
+        return Finish(
+            reason=reason,
+            usage=Usage(len(sequence.request.prompt_ids), sequence.sent),
+            timing=StageTiming(preprocess_s=sequence.request.preprocess_s),
+            error=error,
+        )
+
+
+class ScriptedEncoder:
+    """Encodes text as its code points: one character, one token."""
+
+    def encode_chat(self, messages: Sequence[ChatTurn], parse_special: bool = False) -> Sequence[int]:
+        """All contents, joined."""
+        text = "\n".join(turn.content or "" for turn in messages)
+        if not text.strip():
+            raise InvalidParameter("messages", "must hold some text")
+        return self.encode_text(text, parse_special)
+
+    def encode_text(self, prompt: str, parse_special: bool = False) -> Sequence[int]:  # noqa: ARG002
+        """The code points."""
+        if not prompt.strip():
+            raise InvalidParameter("prompt", "must hold some text")
+        return [ord(char) for char in prompt]
+
+
+class InlineExecutor:
+    """Runs the engine on the event loop, for tests on a virtual clock.
+
+    Args:
+        step_s: What each call takes on trio's clock.
+    """
+
+    def __init__(self, step_s: float = 0.0) -> None:
+        self.step_s = step_s
+
+    async def call(self, function: Callable[[], T], *, abandon_on_cancel: bool = False) -> T:  # noqa: ARG002
+        """Waits, then runs the function."""
+        await trio.sleep(self.step_s)
+        return function()
+
+
+@define
+class InMemoryServer:
+    """A server whose connections are pairs of memory streams.
+
+    Attributes:
+        door: The real front door.
+        engine_loop: The real loop.
+        admission: The real admission.
+    """
+
+    door: FrontDoor
+    engine_loop: EngineLoop
+    admission: Admission
+    _nursery: trio.Nursery = field(repr=False)
+
+    def connect(self, address: str = "127.0.0.1") -> trio.StapledStream[Any, Any]:
+        """Opens a connection as if from ``address``; returns the client's end."""
+        ours, theirs = trio.testing.memory_stream_pair()
+        self._nursery.start_soon(self.door.serve_stream, theirs, self.door.lobby.enter(address), address)
+        return ours
+
+    def connect_lockstep(self, address: str = "127.0.0.1") -> trio.StapledStream[Any, Any]:
+        """The same without any buffer: a client that doesn't read makes the server's send wait."""
+        ours, theirs = trio.testing.lockstep_stream_pair()
+        self._nursery.start_soon(self.door.serve_stream, theirs, self.door.lobby.enter(address), address)
+        return ours
+
+
+@asynccontextmanager
+async def serve_in_memory(
+    engine: GenerationEngine | None = None,
+    *,
+    encoder: PromptEncoder | None = None,
+    config: Config | None = None,
+    step_s: float = 0.01,
+    model_name: str = "scripted",
+) -> AsyncIterator[InMemoryServer]:
+    """Runs a whole server in memory; leaving the block ends it.
+
+    Args:
+        engine: Default: a `ScriptedEngine` with its default script.
+        encoder: Default: a `ScriptedEncoder`.
+        config: Default: all defaults.
+        step_s: What a step takes on trio's clock.
+        model_name: Name of the model.
+    """
+    config = config or Config(model_path="scripted")
+    engine = engine or ScriptedEngine()
+    async with trio.open_nursery() as nursery:
+        engine_loop = EngineLoop(
+            engine,
+            InlineExecutor(step_s),
+            buffer_outputs=config.stream_buffer_outputs,
+            stall_timeout_s=config.stall_timeout_s,
+        )
+        model = ServedModel(
+            name=model_name,
+            context_tokens=4096,
+            vocab_size=0x110000,
+            engine=engine,
+            encoder=encoder or ScriptedEncoder(),
+        )
+
+        async def encode_here(encode: Callable[[], Sequence[int]]) -> Sequence[int]:
+            await trio.lowlevel.checkpoint()
+            return encode()
+
+        admission = Admission(
+            model,
+            engine_loop,
+            max_generations=config.max_generations,
+            preprocess_workers=config.preprocess_workers,
+            clock=trio.current_time,
+            run_in_thread=encode_here,
+        )
+        count = iter(range(1, 1 << 62))
+        door = FrontDoor(config, new_session_id=lambda: f"session-{next(count)}")
+        door.open(admission, engine_loop)
+        nursery.start_soon(engine_loop.run)
+        try:
+            yield InMemoryServer(door, engine_loop, admission, nursery)
+        finally:
+            nursery.cancel_scope.cancel()

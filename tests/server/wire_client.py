@@ -1,0 +1,128 @@
+"""A small client for the server's tests: the wire's client role over a WebSocket over any stream."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import trio
+from trio_websocket import ConnectionClosed, WebSocketConnection, wrap_client_stream
+
+from seedance_wire.connection import Connection
+from seedance_wire.messages import (
+    Accepted,
+    Ack,
+    Cancel,
+    ChatMessage,
+    Delta,
+    Error,
+    Flush,
+    Hello,
+    Message,
+    Refused,
+    Sampling,
+    Submit,
+    Welcome,
+)
+from seedance_wire.state import Role
+
+KEY = b"0123456789abcdef"
+
+
+class WireClient:
+    """Sends and receives messages; acknowledges frames unless told not to."""
+
+    def __init__(self, websocket: WebSocketConnection, subprotocol: str) -> None:
+        self.websocket = websocket
+        self.connection = Connection(Role.CLIENT, subprotocol)
+        self.acks = True
+        self.messages = 0  # WebSocket messages received
+
+    async def send(self, message: Message) -> None:
+        await self.websocket.send_message(self.connection.send(message))
+
+    async def receive(self) -> Message:
+        while (event := self.connection.next_event()) is None:
+            self.connection.receive_data(await self.websocket.get_message())
+            self.messages += 1
+        if self.acks and isinstance(event, Delta | Flush):
+            await self.send(Ack(processed=((event.stream_id, event.id),)))
+        return event
+
+    async def hello(self) -> Welcome:
+        await self.send(Hello(sdk_name="test"))
+        welcome = await self.receive()
+        assert isinstance(welcome, Welcome)
+        return welcome
+
+    async def submit(self, text: str = "Hi", **more: object) -> int:
+        """Submits a chat request; returns its sequence id."""
+        sequence_id = self.connection.next_sequence_id
+        if not {"prompt", "token_ids", "messages"} & more.keys():
+            more["messages"] = (ChatMessage(role="user", content=text),)
+        if isinstance(more.get("sampling"), dict):
+            more["sampling"] = Sampling(**more["sampling"])
+        await self.send(Submit(sequence_id=sequence_id, idempotency_key=KEY, **more))
+        return sequence_id
+
+    async def cancel(self, stream_id: int) -> None:
+        await self.send(Cancel(sequence_id=self.connection.next_sequence_id, stream_id=stream_id))
+
+    async def accepted(self) -> int:
+        """Waits for ACCEPTED; returns the stream's id."""
+        accepted = await self.receive()
+        assert isinstance(accepted, Accepted), accepted
+        return accepted.stream_id
+
+    async def refused(self) -> Refused:
+        refused = await self.receive()
+        assert isinstance(refused, Refused), refused
+        return refused
+
+    async def until_end(self) -> tuple[str, Flush | Error]:
+        """Reads one stream, the only one running, to its terminal frame."""
+        text = ""
+        while True:
+            event = await self.receive()
+            if isinstance(event, Delta):
+                text += event.text
+            elif isinstance(event, Error) or (isinstance(event, Flush) and event.final is not None):
+                return text, event
+
+    async def close_code(self) -> int:
+        """Reads until the server closes; returns its close code."""
+        try:
+            while True:
+                await self.websocket.get_message()
+        except ConnectionClosed as closed:
+            return closed.reason.code
+
+
+@asynccontextmanager
+async def wire_client(
+    stream: trio.abc.Stream,
+    subprotocol: str = "seedance.v1",
+    headers: list[tuple[bytes, bytes]] | None = None,
+    *,
+    hello: bool = True,
+) -> AsyncIterator[WireClient]:
+    """Upgrades `stream` and says HELLO; leaving the block cuts the connection."""
+    async with trio.open_nursery() as nursery:
+        websocket = await wrap_client_stream(
+            nursery, stream, "localhost", "/v1/chat", subprotocols=[subprotocol], extra_headers=headers
+        )
+        client = WireClient(websocket, subprotocol)
+        if hello:
+            await client.hello()
+        yield client
+        nursery.cancel_scope.cancel()
+    await trio.aclose_forcefully(stream)
+
+
+async def http(stream: trio.abc.Stream, request: bytes) -> bytes:
+    """Sends raw bytes and reads to the end."""
+    await stream.send_all(request)
+    answer = b""
+    while data := await stream.receive_some():
+        answer += data
+    return answer

@@ -1,0 +1,161 @@
+"""Operations on their way to the writer: bounded, in order, many to a commit.
+
+Whoever puts one in sleeps until it is durable. It may be taken back by a cancellation as long as the writer
+hasn't taken it; from then on the caller waits for the outcome, so "cancelled" always means "not written".
+
+It must not know SQLite, nor what an operation does.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import trio
+from attrs import define
+
+from seedance_server.journal.errors import JournalOverloaded
+from seedance_server.journal.limits import JournalLimits
+from seedance_server.journal.operation import Operation, Outcome
+
+__all__ = ["CommitQueue", "Ticket"]
+
+
+@define(eq=False)
+class Ticket:
+    """An operation and the task that waits for it."""
+
+    operation: Operation
+    task: trio.lowlevel.Task
+    outcome: Outcome | None = None
+
+    def settle(self, outcome: Outcome) -> None:
+        """Wakes the waiting task, once."""
+        assert self.outcome is None, "settled twice"  # noqa: S101
+        self.outcome = outcome
+        trio.lowlevel.reschedule(self.task)
+
+
+class CommitQueue:
+    """Between the tasks that write and the one that commits.
+
+    Args:
+        limits: Bounds.
+    """
+
+    def __init__(self, limits: JournalLimits) -> None:
+        self._limits = limits
+        self._tickets: deque[Ticket] = deque()
+        self._room = trio.lowlevel.ParkingLot()
+        self._arrival = trio.Event()
+        self._full_commit = trio.Event()
+        self._refuse: Callable[[], Exception] | None = None
+        self.rows = 0
+        self.size = 0
+
+    @property
+    def waiting(self) -> int:
+        """Callers that wait for room."""
+        return len(self._room)
+
+    def open(self) -> None:
+        """Lets operations in."""
+        self._refuse = None
+
+    def close(self, refuse: Callable[[], Exception]) -> None:
+        """Lets none in any more, but raises what ``refuse`` makes; those that wait get one each as well."""
+        self._refuse = refuse
+        while self._tickets:
+            self._pop().settle(Outcome(error=refuse()))
+        self._room.unpark_all()
+
+    async def put(self, operation: Operation) -> Any:
+        """Waits until ``operation`` is durable; returns what it returned or raises what it raised.
+
+        Raises:
+            JournalOverloaded: There was no room for ``queue_timeout_s``.
+            Exception: What `close` was given.
+
+        If cancelled, the operation wasn't written; one that is being written when the cancellation comes is
+        completed and returns.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if self._room or not self._fits(operation):
+            await self._wait_for_room(operation)
+        if self._refuse is not None:
+            raise self._refuse()
+        ticket = Ticket(operation, trio.lowlevel.current_task())
+        self._tickets.append(ticket)
+        self.rows += operation.rows
+        self.size += operation.size
+        self._arrival.set()
+        if self.rows >= self._limits.commit_rows:
+            self._full_commit.set()
+
+        def take_back(_: object) -> trio.lowlevel.Abort:
+            if ticket not in self._tickets:
+                return trio.lowlevel.Abort.FAILED
+            self._tickets.remove(ticket)
+            self._left(operation)
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        await trio.lowlevel.wait_task_rescheduled(take_back)
+        assert ticket.outcome is not None  # noqa: S101 - nothing else wakes it
+        if ticket.outcome.error is not None:
+            raise ticket.outcome.error
+        return ticket.outcome.value
+
+    def _fits(self, operation: Operation) -> bool:
+        if self._refuse is not None or not self._tickets:
+            return True  # what is larger than the whole queue goes alone
+        return (
+            self.rows + operation.rows <= self._limits.queued_rows
+            and self.size + operation.size <= self._limits.queued_bytes
+        )
+
+    async def _wait_for_room(self, operation: Operation) -> None:
+        timeout_s = self._limits.queue_timeout_s
+        with trio.move_on_after(timeout_s):
+            await self._room.park()  # once behind those who came earlier, then as long as it takes
+            while not self._fits(operation):
+                await self._room.park()
+            return
+        raise JournalOverloaded(timeout_s)
+
+    def _left(self, operation: Operation) -> None:
+        self.rows -= operation.rows
+        self.size -= operation.size
+        self._room.unpark_all()
+
+    def _pop(self) -> Ticket:
+        ticket = self._tickets.popleft()
+        self._left(ticket.operation)
+        return ticket
+
+    async def take(self) -> list[Ticket]:
+        """Waits for an operation and then a little for company; returns what belongs into the next commit.
+
+        If cancelled, nothing was taken.
+        """
+        while True:
+            while not self._tickets:
+                self._arrival = trio.Event()
+                await self._arrival.wait()
+            if self._limits.commit_interval_s > 0 and self.rows < self._limits.commit_rows:
+                self._full_commit = trio.Event()
+                with trio.move_on_after(self._limits.commit_interval_s):
+                    await self._full_commit.wait()
+            else:
+                await trio.lowlevel.checkpoint()
+            if self._tickets:  # or all were taken back meanwhile
+                break
+        taken: list[Ticket] = []
+        rows = 0
+        while self._tickets and (
+            not taken or rows + self._tickets[0].operation.rows <= self._limits.commit_rows
+        ):
+            ticket = self._pop()
+            rows += ticket.operation.rows
+            taken.append(ticket)
+        return taken

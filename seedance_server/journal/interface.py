@@ -1,0 +1,176 @@
+"""The journal: what must outlive a process so that every client gets every byte once.
+
+Rules that every implementation keeps, in the storage and not by good manners of callers:
+
+1. An operation returns only after what it wrote is durable, so what is sent after it can be replayed.
+2. Writing to a session takes its current epoch. A claim adds one, and from then on the older owner writes
+   nothing: `Fenced`.
+3. Frames of a stream have ids 1, 2, 3 ... and offsets that add up. One (stream, id) has one content for ever.
+4. Nothing follows the terminal frame.
+5. One (tenant, idempotency key) starts one stream, however often and in whatever session it is sent.
+6. Deleting frames moves `first_available_id` in the same transaction: a reader sees frames or an error that
+   says what is gone, never a hole.
+7. Unknown, another tenant's and wrong token are one answer.
+
+Cancellation: an operation that was cancelled wrote nothing; one that is being written when the cancellation
+comes is completed and returns. Any operation may raise `JournalFailed`, `JournalClosed` or
+`JournalOverloaded`; those that write may raise `JournalFull`.
+
+It must not know the wire, the engine, sockets or what any payload means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import trio
+
+from seedance_server.journal.records import (
+    ClaimedSession,
+    FramePage,
+    FrameRecord,
+    JournalStatistics,
+    NewSession,
+    NewStream,
+    SessionRecord,
+    StoredStream,
+    StreamRecord,
+    Submission,
+    SweepResult,
+)
+
+__all__ = ["Journal"]
+
+
+class Journal(Protocol):
+    """Durable sessions, requests, streams and frames."""
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Opens the journal, reports that it is ready, and serves it until cancelled.
+
+        Raises:
+            JournalUnusable: It can't be opened.
+
+        If cancelled, what is being written is completed, what waits raises `JournalClosed`.
+        """
+
+    async def create_session(self, session: NewSession) -> SessionRecord:
+        """Creates a session with epoch 1 and a client attached.
+
+        Raises:
+            ValueError: There is one of that name.
+        """
+
+    async def claim_session(self, session_id: str, tenant: str, token_hash: bytes) -> ClaimedSession:
+        """Makes the caller the session's owner, for the client that showed the token.
+
+        Raises:
+            SessionNotFound: There is no such session for this tenant and token.
+        """
+
+    async def adopt_session(self, session_id: str) -> ClaimedSession:
+        """Makes the caller the session's owner without a client, as after `JournalFailed`.
+
+        Raises:
+            SessionNotFound: There is no such session.
+        """
+
+    async def recover(self) -> tuple[ClaimedSession, ...]:
+        """Adopts every session with a live stream, for a process that starts on this journal."""
+
+    async def release_session(self, session_id: str, epoch: int) -> None:
+        """Notes that no client is attached any more; from here the session's time runs.
+
+        Raises:
+            SessionNotFound, Fenced: As in `append`.
+        """
+
+    async def record_message(self, session_id: str, epoch: int, sequence_id: int) -> int:
+        """Notes that a client's message was processed; safe to repeat, in any order.
+
+        Returns:
+            The session's ``last_sequence_id``: every message up to it was processed.
+
+        Raises:
+            SessionNotFound, Fenced: As in `append`.
+            TooManyEarlyMessages: Too many are ahead of a missing one.
+        """
+
+    async def submit(self, session_id: str, epoch: int, stream: NewStream) -> Submission:
+        """Starts a stream for a request and notes its message as processed; or finds the stream it has.
+
+        Raises:
+            SessionNotFound, Fenced, TooManyEarlyMessages: As in `record_message`.
+            IdempotencyMismatch: The key belongs to another request.
+            JournalFull, TenantQuotaExceeded: No room for new work.
+        """
+
+    async def append(
+        self,
+        session_id: str,
+        epoch: int,
+        stream_id: int,
+        frames: Sequence[FrameRecord],
+        *,
+        finish: str | None = None,
+    ) -> int:
+        """Appends consecutive frames, all or none.
+
+        Args:
+            session_id: The session.
+            epoch: The caller's.
+            stream_id: The stream.
+            frames: One at least.
+            finish: Given with the terminal frame, the last of ``frames``: why the stream ended.
+
+        Returns:
+            When it was committed, in milliseconds.
+
+        Raises:
+            SessionNotFound: The session is gone.
+            Fenced: It has another owner.
+            StreamNotFound, StreamEnded, OutOfOrder: See there.
+        """
+
+    async def abandon(self, session_id: str, epoch: int, stream_id: int) -> None:
+        """Ends a live stream without a terminal frame; its frames are kept like a finished stream's.
+
+        Raises:
+            SessionNotFound, Fenced, StreamNotFound, StreamEnded: As in `append`.
+        """
+
+    async def read_frames(self, session_id: str, stream_id: int, after_id: int, limit: int) -> FramePage:
+        """The next frames after ``after_id``, ``limit`` at most; fewer if they are large, none at the tail.
+
+        The page ends at what was committed when it was read: once its last frame is ``record.last_id``,
+        whatever is newer comes from `append`.
+
+        Raises:
+            StreamNotFound: The session never had it, or there is no such session.
+            StreamTruncated, StreamExpired: The frame after ``after_id`` was deleted.
+            CursorAhead: ``after_id`` was never written.
+        """
+
+    async def load_stream(self, session_id: str, stream_id: int) -> StoredStream:
+        """All that it takes to continue a stream, or a conversation from it: prompt, ids, seed, request.
+
+        Raises:
+            StreamNotFound, StreamTruncated, StreamExpired: As in `read_frames`.
+        """
+
+    async def find_stream(self, session_id: str, stream_id: int) -> StreamRecord:
+        """A stream's position.
+
+        Raises:
+            StreamNotFound, StreamExpired: As in `read_frames`, but for an expired stream that is remembered.
+        """
+
+    async def sweep(self) -> SweepResult:
+        """Forgets what may be forgotten; `run` does so by itself, every ``sweep_interval_s``."""
+
+    def trouble(self) -> str | None:
+        """Why the journal can't serve just now, one line, or None."""
+
+    def statistics(self) -> JournalStatistics:
+        """Counts so far."""

@@ -1,0 +1,250 @@
+"""Streams and frames in SQLite: the guarded append, the one start of a request, the pages of a replay.
+
+The guard is part of the statement that moves the stream on: one UPDATE that finds its row only if the
+session's epoch, the next frame id and the text offset are what the caller thinks and the stream is live. If
+it changes no row nothing was written, and only then is it asked why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import apsw
+
+from seedance_server.journal.errors import (
+    CursorAhead,
+    IdempotencyMismatch,
+    JournalFull,
+    OutOfOrder,
+    StreamEnded,
+    StreamExpired,
+    StreamNotFound,
+    StreamTruncated,
+)
+from seedance_server.journal.records import (
+    FramePage,
+    FrameRecord,
+    NewStream,
+    StoredStream,
+    StreamRecord,
+    StreamState,
+    Submission,
+)
+from seedance_server.journal.retention import make_room_for_tenant, stored_size
+from seedance_server.journal.session_rows import STREAM_COLUMNS, mark_processed, owned, stream_record
+from seedance_server.journal.token_ids import pack_token_ids, unpack_token_ids
+from seedance_server.journal.transaction import Transaction
+
+__all__ = ["abandon", "append", "find_stream", "load_stream", "read_frames", "submit"]
+
+
+def submit(tx: Transaction, session_id: str, epoch: int, stream: NewStream) -> Submission:
+    """See `Journal.submit`."""
+    tenant, last_id, stream_id = owned(tx, session_id, epoch)
+    known = tx.row(
+        "SELECT fingerprint, stream_key FROM requests WHERE tenant = ? AND idempotency_key = ?",
+        tenant,
+        stream.idempotency_key,
+    )
+    if known is not None:
+        fingerprint, stream_key = known
+        if fingerprint != stream.fingerprint:
+            raise IdempotencyMismatch
+        row = tx.row(f"SELECT {STREAM_COLUMNS} FROM streams WHERE stream_key = ?", stream_key)  # noqa: S608
+    else:
+        row = _start(tx, session_id, tenant, stream_id, stream)
+    last_id = mark_processed(tx, session_id, last_id, stream.sequence_id)
+    return Submission(stream=stream_record(row), replayed=known is not None, last_sequence_id=last_id)
+
+
+def _start(tx: Transaction, session_id: str, tenant: str, stream_id: int, stream: NewStream) -> Any:
+    if tx.is_nearly_full():
+        raise JournalFull(new_work=True)
+    prompt = pack_token_ids(stream.prompt_ids)
+    size = stored_size(len(stream.request), len(prompt))
+    make_room_for_tenant(tx, tenant, size)
+    (stream_key,) = tx.row(
+        "INSERT INTO streams(session_id, stream_id, tenant, state, stored_bytes, created_ms) "
+        "VALUES(?, ?, ?, 'live', ?, ?) RETURNING stream_key",
+        session_id,
+        stream_id,
+        tenant,
+        size,
+        tx.now_ms,
+    )
+    tx.change(
+        "INSERT INTO stream_inputs VALUES(?, ?, ?, ?, ?)",
+        stream_key,
+        stream.request,
+        stream.model_fingerprint,
+        prompt,
+        stream.seed,
+    )
+    tx.change(
+        "INSERT INTO requests VALUES(?, ?, ?, ?, ?)",
+        tenant,
+        stream.idempotency_key,
+        stream.fingerprint,
+        stream_key,
+        tx.now_ms,
+    )
+    tx.change("UPDATE sessions SET next_stream_id = ? WHERE session_id = ?", stream_id + 1, session_id)
+    return tx.row(f"SELECT {STREAM_COLUMNS} FROM streams WHERE stream_key = ?", stream_key)  # noqa: S608
+
+
+_APPEND = """
+UPDATE streams SET
+    next_frame_id = next_frame_id + ?1, text_bytes = text_bytes + ?2, stored_bytes = stored_bytes + ?3,
+    state = iif(?4 IS NULL, state, 'finished'), ended_ms = iif(?4 IS NULL, NULL, ?5), finish = ?4
+WHERE session_id = ?6 AND stream_id = ?7 AND next_frame_id = ?8 AND text_bytes = ?9 AND state = 'live'
+    AND (SELECT epoch FROM sessions WHERE session_id = ?6) = ?10
+RETURNING stream_key
+"""
+
+
+def append(
+    tx: Transaction,
+    session_id: str,
+    epoch: int,
+    stream_id: int,
+    frames: Sequence[FrameRecord],
+    finish: str | None,
+) -> int:
+    """See `Journal.append`; that ``frames`` follow each other has been checked."""
+    packed = [pack_token_ids(frame.token_ids) for frame in frames]
+    row = tx.row(
+        _APPEND,
+        len(frames),
+        sum(frame.size for frame in frames),
+        sum(map(stored_size, (len(frame.payload) for frame in frames), map(len, packed))),
+        finish,
+        tx.now_ms,
+        session_id,
+        stream_id,
+        frames[0].id,
+        frames[0].offset,
+        epoch,
+    )
+    if row is None:
+        record = _live(tx, session_id, epoch, stream_id)
+        raise OutOfOrder(stream_id, record.next_frame_id, record.text_bytes)
+    (stream_key,) = row
+    tx.db.executemany(
+        "INSERT INTO frames VALUES(?, ?, ?, ?, ?, ?, ?)",
+        [
+            (stream_key, frame.id, frame.kind, frame.offset, frame.size, token_ids, frame.payload)
+            for frame, token_ids in zip(frames, packed, strict=True)
+        ],
+    )
+    return tx.now_ms
+
+
+def abandon(tx: Transaction, session_id: str, epoch: int, stream_id: int) -> None:
+    """See `Journal.abandon`."""
+    _live(tx, session_id, epoch, stream_id)
+    tx.change(
+        "UPDATE streams SET state = 'abandoned', ended_ms = ? WHERE session_id = ? AND stream_id = ?",
+        tx.now_ms,
+        session_id,
+        stream_id,
+    )
+
+
+def _live(tx: Transaction, session_id: str, epoch: int, stream_id: int) -> StreamRecord:
+    """The record of a stream that its owner may write to, or the reason why not."""
+    owned(tx, session_id, epoch)
+    _, record = _find(tx.db, session_id, stream_id)
+    if record.state is not StreamState.LIVE:
+        raise StreamEnded(stream_id)
+    return record
+
+
+# ---- reading: on any connection
+
+
+def _find(db: apsw.Connection, session_id: str, stream_id: int) -> tuple[int, StreamRecord]:
+    row: Any = db.execute(
+        f"SELECT {STREAM_COLUMNS}, stream_key FROM streams WHERE session_id = ? AND stream_id = ?",  # noqa: S608
+        (session_id, stream_id),
+    ).fetchone()
+    if row is not None:
+        return row[11], stream_record(row)
+    next_id: Any = db.execute(
+        "SELECT next_stream_id FROM sessions WHERE session_id = ?", (session_id,)
+    ).fetchone()
+    if next_id is not None and 1 <= stream_id < next_id[0]:
+        raise StreamExpired(stream_id, 1, 0)  # so long ago that even its numbers are forgotten
+    raise StreamNotFound(stream_id)
+
+
+def find_stream(db: apsw.Connection, session_id: str, stream_id: int) -> StreamRecord:
+    """See `Journal.find_stream`."""
+    return _find(db, session_id, stream_id)[1]
+
+
+def _check_available(record: StreamRecord, frame_id: int) -> None:
+    if record.state is StreamState.EXPIRED:
+        raise StreamExpired(record.stream_id, record.first_available_id, record.last_id)
+    if frame_id < record.first_available_id:
+        raise StreamTruncated(record.stream_id, record.first_available_id, record.last_id)
+
+
+def read_frames(
+    db: apsw.Connection, session_id: str, stream_id: int, after_id: int, limit: int, page_bytes: int
+) -> FramePage:
+    """See `Journal.read_frames`."""
+    with db:  # one snapshot for the record and its frames
+        stream_key, record = _find(db, session_id, stream_id)
+        _check_available(record, after_id + 1)
+        if after_id > record.last_id:
+            raise CursorAhead(stream_id, record.first_available_id, record.last_id)
+        frames: list[FrameRecord] = []
+        size = 0
+        for row in db.execute(_FRAMES, (stream_key, after_id, limit)):
+            frame = _frame_record(row)
+            size += len(frame.payload)
+            if frames and size > page_bytes:
+                break
+            frames.append(frame)
+    return FramePage(record=record, frames=tuple(frames))
+
+
+_FRAMES = """
+SELECT frame_id, kind, text_offset, size, token_ids, payload FROM frames
+WHERE stream_key = ? AND frame_id > ? ORDER BY frame_id LIMIT ?
+"""
+
+
+def _frame_record(row: Sequence[Any]) -> FrameRecord:
+    return FrameRecord(
+        id=row[0],
+        kind=row[1],
+        offset=row[2],
+        size=row[3],
+        token_ids=unpack_token_ids(row[4]),
+        payload=row[5],
+    )
+
+
+def load_stream(db: apsw.Connection, session_id: str, stream_id: int) -> StoredStream:
+    """See `Journal.load_stream`."""
+    with db:
+        stream_key, record = _find(db, session_id, stream_id)
+        _check_available(record, 1)
+        row: Any = db.execute(
+            "SELECT request, model_fingerprint, prompt_ids, seed FROM stream_inputs WHERE stream_key = ?",
+            (stream_key,),
+        ).fetchone()
+        ids: Any = db.execute(
+            "SELECT token_ids FROM frames WHERE stream_key = ? ORDER BY frame_id", (stream_key,)
+        )
+        token_ids = unpack_token_ids(b"".join(piece for (piece,) in ids))
+    return StoredStream(
+        record=record,
+        request=row[0],
+        model_fingerprint=row[1],
+        prompt_ids=unpack_token_ids(row[2]),
+        token_ids=token_ids,
+        seed=row[3],
+    )

@@ -1,0 +1,232 @@
+"""The one writer of the SQLite file: a batch of operations becomes a commit.
+
+Everything here runs on the writer's thread. A savepoint around each operation lets one that is refused leave
+no trace while the others of its commit go on. What a storage error means is decided here:
+
+- full: nothing was written. Room is made (ballast, then the oldest ended streams) and the caller tries again.
+- anything else of SQLite's: if it came from COMMIT the outcome is unknown, since a flush that failed may have
+  reached the disk or not, and asking again proves nothing: the kernel reports it once and calls the pages
+  clean. So the connection is thrown away and every session that was touched is fenced, on a new connection
+  and after a checkpoint that writes the log's pages anew. What is read from then on is durable.
+
+It must not know trio or who waits.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import apsw
+from attrs import define, frozen
+
+from seedance_server.journal.ballast import Ballast
+from seedance_server.journal.errors import JournalOverloaded, JournalRefusal, JournalUnusable
+from seedance_server.journal.limits import JournalLimits
+from seedance_server.journal.operation import Batch, Outcome
+from seedance_server.journal.retention import make_room
+from seedance_server.journal.schema import open_writer
+from seedance_server.journal.session_rows import release_all
+from seedance_server.journal.transaction import Transaction
+
+__all__ = ["DiskFull", "FileSystem", "StorageFailed", "Writer"]
+
+
+class DiskFull(Exception):  # noqa: N818 - between the writer and its journal; callers see JournalFull
+    """The commit found no room; nothing of it was written."""
+
+
+class StorageFailed(Exception):  # noqa: N818 - as above; callers see JournalFailed
+    """The storage failed in the middle of a commit; the connection is closed.
+
+    Attributes:
+        reason: What it said.
+        unknown: Whether the commit may have been written all the same.
+    """
+
+    def __init__(self, reason: str, *, unknown: bool) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.unknown = unknown
+
+
+def _free_bytes(directory: Path) -> int:
+    status = os.statvfs(directory)
+    return status.f_bavail * status.f_frsize
+
+
+@frozen(kw_only=True)
+class FileSystem:
+    """The writer's ways to the disk.
+
+    Attributes:
+        vfs: SQLite's, None for its own.
+        free_bytes: Room left on the disk of a directory.
+        synchronous: SQLite's; for tests, less than FULL loses commits.
+    """
+
+    vfs: str | None = None
+    free_bytes: Callable[[Path], int] = _free_bytes
+    synchronous: str = "FULL"
+
+
+@define
+class _FreeSpace:
+    """The last look at the disk."""
+
+    checked_ms: int | None = None
+    is_low: bool = False
+
+
+class Writer:
+    """Owns the writing connection.
+
+    Args:
+        path: The file.
+        limits: Bounds.
+        files: Ways to the disk.
+    """
+
+    def __init__(self, path: Path, limits: JournalLimits, files: FileSystem) -> None:
+        self._path = path
+        self._limits = limits
+        self._files = files
+        self._ballast = Ballast(path.with_name(f"{path.name}.ballast"), limits.ballast_bytes)
+        self._db: apsw.Connection | None = None
+        self._space = _FreeSpace()
+        self._to_fence: set[str] = set()
+
+    def open(self, now_ms: int) -> None:
+        """Opens the file as a process starts: every session is without its client.
+
+        Raises:
+            JournalUnusable: It can't be.
+        """
+        try:
+            self._db = open_writer(
+                self._path, self._limits, vfs=self._files.vfs, synchronous=self._files.synchronous
+            )
+            with self._db:
+                release_all(self._transaction(now_ms))
+        except (apsw.Error, OSError) as error:
+            self.close()
+            raise JournalUnusable(self._path, f"the storage failed ({error})") from error
+        self._ballast.load()
+
+    def close(self) -> None:
+        """Closes the file; nothing if it isn't open."""
+        db, self._db = self._db, None
+        if db is not None:
+            db.close(force=True)
+
+    def _transaction(self, now_ms: int) -> Transaction:
+        assert self._db is not None, "used while closed"  # noqa: S101
+        return Transaction(self._db, now_ms, self._limits, lambda: self._is_nearly_full(now_ms))
+
+    def _is_nearly_full(self, now_ms: int) -> bool:
+        space = self._space
+        if space.checked_ms is None or now_ms - space.checked_ms >= self._limits.free_check_s * 1e3:
+            space.checked_ms = now_ms
+            space.is_low = self._files.free_bytes(self._path.parent) < self._limits.soft_free_bytes
+        return space.is_low
+
+    def commit(self, batch: Batch, now_ms: int) -> list[Outcome]:
+        """Runs the operations of ``batch`` in order and commits them together.
+
+        Returns:
+            What became of each, durable.
+
+        Raises:
+            DiskFull: No room.
+            StorageFailed: See the module's docstring; `reopen` comes next.
+        """
+        if self._db is None:
+            raise StorageFailed("the file is closed", unknown=False)
+        committing = False
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            outcomes = self._run(batch, now_ms)
+            committing = True
+            self._db.execute("COMMIT")
+        except apsw.FullError as error:
+            self._roll_back()
+            raise DiskFull from error
+        except apsw.BusyError:
+            self._roll_back()  # another process reads or copies the file; nothing is wrong with it
+            return [Outcome(error=JournalOverloaded(self._limits.busy_timeout_s)) for _ in batch]
+        except Exception as error:
+            self._to_fence |= {operation.session_id for operation in batch if operation.session_id}
+            self.close()
+            raise StorageFailed(f"{type(error).__name__}: {error}", unknown=committing) from error
+        return outcomes
+
+    def _run(self, batch: Batch, now_ms: int) -> list[Outcome]:
+        transaction = self._transaction(now_ms)
+        db = transaction.db
+        outcomes = []
+        for operation in batch:
+            db.execute("SAVEPOINT operation")
+            try:
+                outcomes.append(Outcome(operation.run(transaction)))
+            except (JournalRefusal, apsw.ConstraintError, ArithmeticError, TypeError, ValueError) as error:
+                # Refused, or a bug of the caller: its own business, the others' rows are sound.
+                db.execute("ROLLBACK TO operation")
+                outcomes.append(Outcome(error=error))
+            db.execute("RELEASE operation")
+        return outcomes
+
+    def _roll_back(self) -> None:
+        assert self._db is not None  # noqa: S101 - within a commit
+        try:
+            if self._db.in_transaction:  # a full disk may have ended it
+                self._db.execute("ROLLBACK")
+        except apsw.Error as error:
+            self.close()
+            raise StorageFailed(f"{type(error).__name__}: {error}", unknown=False) from error
+
+    def make_room(self, now_ms: int) -> bool:
+        """Gives up the ballast and forgets a portion of what ended first; True if that was something."""
+        had_ballast = self._ballast.is_aboard
+        self._ballast.drop()
+        if self._db is None:
+            return had_ballast
+        try:
+            with self._db:
+                freed = make_room(self._transaction(now_ms))
+            self._db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        except (apsw.FullError, apsw.BusyError):
+            return had_ballast
+        except apsw.Error as error:
+            self.close()
+            raise StorageFailed(f"{type(error).__name__}: {error}", unknown=False) from error
+        return had_ballast or bool(freed)
+
+    def restore_ballast(self) -> None:
+        """Takes the ballast up again once there is room for it and for new work."""
+        spare = self._limits.soft_free_bytes + self._limits.ballast_bytes
+        if not self._ballast.is_aboard and self._files.free_bytes(self._path.parent) >= spare:
+            self._ballast.load()
+
+    def reopen(self, now_ms: int) -> None:
+        """Opens the file again after `StorageFailed` and fences every session that was touched.
+
+        Raises:
+            StorageFailed: It failed again; safe to repeat.
+        """
+        self.close()
+        try:
+            self._db = open_writer(
+                self._path, self._limits, vfs=self._files.vfs, synchronous=self._files.synchronous
+            )
+            self._db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            with self._db:
+                transaction = self._transaction(now_ms)
+                for session_id in sorted(self._to_fence):
+                    transaction.change(
+                        "UPDATE sessions SET epoch = epoch + 1 WHERE session_id = ?", session_id
+                    )
+        except (apsw.Error, JournalUnusable, OSError) as error:
+            self.close()
+            raise StorageFailed(f"{type(error).__name__}: {error}", unknown=False) from error
+        self._to_fence.clear()

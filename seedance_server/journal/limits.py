@@ -44,6 +44,8 @@ class JournalLimits:
         reopen_attempts: Attempts to open the file again after it failed, before waiting callers are told.
         reopen_pause_s: Pause before the second of them, doubled for each next.
         reopen_interval_s: Between attempts after that; the journal recovers without a restart.
+        checkpoint_pages: Pages of SQLite's log after which a commit moves them into the file as well: SQLite's
+            own default, 4 MB. Fewer make more commits slow, more make the slow ones slower.
         check_bytes: Files up to this size are checked whole when they are opened: about a second's work.
         close_timeout_s: For the last commit and for closing the file.
     """
@@ -73,5 +75,6 @@ class JournalLimits:
     reopen_attempts: int = 3
     reopen_pause_s: float = 0.05
     reopen_interval_s: float = 5.0
+    checkpoint_pages: int = 1_000
     check_bytes: int = 268_435_456
     close_timeout_s: float = 5.0

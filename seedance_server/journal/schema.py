@@ -26,8 +26,6 @@ SCHEMA_VERSION = 1
 """Of the tables below; a file of another version is refused."""
 _WAL_KEPT_BYTES = 16_777_216
 """What the log may keep on disk after a checkpoint; one that grew in a burst gives the rest back."""
-_WAL_PAGES = 1_000
-"""Log pages after which a commit also checkpoints: SQLite's own default, 4 MB."""
 
 _TABLES = """
 CREATE TABLE sessions(
@@ -148,7 +146,7 @@ def _set_up(db: apsw.Connection, path: Path, limits: JournalLimits, synchronous:
     if _pragma(db, "journal_mode = WAL") != "wal":
         raise JournalUnusable(path, "its file system offers no shared memory, as network file systems don't")
     _pragma(db, f"synchronous = {synchronous}")
-    _pragma(db, f"wal_autocheckpoint = {_WAL_PAGES}")
+    _pragma(db, f"wal_autocheckpoint = {limits.checkpoint_pages}")
     _pragma(db, f"journal_size_limit = {_WAL_KEPT_BYTES}")
     _pragma(db, "trusted_schema = OFF")
     if _pragma(db, "user_version") == 0:

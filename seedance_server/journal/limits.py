@@ -38,14 +38,15 @@ class JournalLimits:
         sweep_rows: Rows deleted in one transaction, so that live streams wait for a few milliseconds at most.
         soft_free_bytes: Free space on the disk under which new work is refused: live streams need the rest.
         free_check_s: How long a look at the free space is good for.
-        ballast_bytes: A file given up when the disk is full, since deleting needs room for its own log.
+        ballast_bytes: A file given up when the disk is full, since deleting needs room too: for its part of
+            the log, and for moving the log into the file, 4 MB each at most.
         full_retries: Attempts to commit on a full disk, each after making room.
         full_retry_s: Pause before the first of them, doubled for each next: others may free space too.
         reopen_attempts: Attempts to open the file again after it failed, before waiting callers are told.
         reopen_pause_s: Pause before the second of them, doubled for each next.
         reopen_interval_s: Between attempts after that; the journal recovers without a restart.
-        checkpoint_pages: Pages of SQLite's log after which a commit moves them into the file as well: SQLite's
-            own default, 4 MB. Fewer make more commits slow, more make the slow ones slower.
+        checkpoint_pages: Pages of SQLite's log, 4 KiB each, that are moved into the file between two commits:
+            SQLite's own default. Fewer make more commits wait, more make them wait longer.
         check_bytes: Files up to this size are checked whole when they are opened: about a second's work.
         close_timeout_s: For the last commit and for closing the file.
     """

@@ -15,7 +15,7 @@ import trio
 
 from seedance_server.journal.errors import JournalFailed
 from seedance_server.journal.limits import JournalLimits
-from seedance_server.journal.schema import open_reader
+from seedance_server.journal.schema import close_connection, open_reader
 
 __all__ = ["ReaderPool"]
 
@@ -58,7 +58,7 @@ class ReaderPool:
             result = query(db)
         except apsw.Error as error:
             if db is not None:
-                db.close(force=True)
+                close_connection(db)
             raise JournalFailed(f"{type(error).__name__}: {error}", unknown=False) from error
         except BaseException:
             if db is not None:
@@ -76,4 +76,4 @@ class ReaderPool:
         """Closes what isn't in use now, and the rest when it has been used."""
         self._is_closed = True
         while self._idle:
-            self._idle.pop().close(force=True)
+            close_connection(self._idle.pop())

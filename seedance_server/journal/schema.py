@@ -11,6 +11,7 @@ drop SQLite's POSIX locks.
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import apsw
@@ -18,7 +19,7 @@ import apsw
 from seedance_server.journal.errors import JournalUnusable
 from seedance_server.journal.limits import JournalLimits
 
-__all__ = ["APPLICATION_ID", "SCHEMA_VERSION", "open_reader", "open_writer"]
+__all__ = ["APPLICATION_ID", "SCHEMA_VERSION", "close_connection", "open_reader", "open_writer"]
 
 APPLICATION_ID = 0x53454544
 """Marks a SQLite file as ours: "SEED"."""
@@ -120,19 +121,21 @@ def open_writer(
     try:
         _set_up(db, path, limits, synchronous)
     except (apsw.NotADBError, apsw.CorruptError) as error:
-        _close(db)
+        close_connection(db)
         raise JournalUnusable(path, f"it is no SQLite file, or damaged ({error}); move it away") from error
     except apsw.ReadOnlyError as error:
-        _close(db)
+        close_connection(db)
         raise JournalUnusable(path, "it may not be written") from error
     except BaseException:
-        _close(db)
+        close_connection(db)
         raise
     return db
 
 
-def _close(db: apsw.Connection) -> None:
-    db.close(force=True)
+def close_connection(db: apsw.Connection) -> None:
+    """Closes ``db``, whatever the disk says to it: what was acknowledged is durable without."""
+    with contextlib.suppress(apsw.Error):
+        db.close(force=True)
 
 
 def _pragma(db: apsw.Connection, text: str) -> object:
@@ -146,7 +149,7 @@ def _set_up(db: apsw.Connection, path: Path, limits: JournalLimits, synchronous:
     if _pragma(db, "journal_mode = WAL") != "wal":
         raise JournalUnusable(path, "its file system offers no shared memory, as network file systems don't")
     _pragma(db, f"synchronous = {synchronous}")
-    _pragma(db, f"wal_autocheckpoint = {limits.checkpoint_pages}")
+    _pragma(db, "wal_autocheckpoint = 0")  # the writer does it after a commit, not as a part of it
     _pragma(db, f"journal_size_limit = {_WAL_KEPT_BYTES}")
     _pragma(db, "trusted_schema = OFF")
     if _pragma(db, "user_version") == 0:

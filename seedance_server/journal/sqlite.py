@@ -145,9 +145,9 @@ class SqliteJournal:
     async def _commit_for_ever(self) -> None:
         while True:
             tickets = await self._queue.take()
+            failure = None
             # Taken is taken: a cancellation finds these tasks again when all have their outcome.
             with trio.CancelScope(shield=True):
-                failure = None
                 try:
                     outcomes = await self._commit([ticket.operation for ticket in tickets])
                 except Exception as error:  # noqa: BLE001 - whatever it was, somebody waits for each ticket
@@ -155,6 +155,11 @@ class SqliteJournal:
                     outcomes = [self._failed(error) for _ in tickets]
                 for ticket, outcome in zip(tickets, outcomes, strict=True):
                     ticket.settle(outcome)
+            if failure is None and self._writer.wants_checkpoint:
+                try:
+                    await self._executor.call(self._writer.checkpoint)
+                except StorageFailed as error:
+                    failure = error
             if failure is not None:
                 self._counts.failures += 1
                 self._failure = f"the storage failed ({failure})"

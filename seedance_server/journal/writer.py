@@ -14,6 +14,7 @@ It must not know trio or who waits.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +27,7 @@ from seedance_server.journal.errors import JournalOverloaded, JournalRefusal, Jo
 from seedance_server.journal.limits import JournalLimits
 from seedance_server.journal.operation import Batch, Outcome
 from seedance_server.journal.retention import make_room
-from seedance_server.journal.schema import open_writer
+from seedance_server.journal.schema import close_connection, open_writer
 from seedance_server.journal.session_rows import release_all
 from seedance_server.journal.transaction import Transaction
 
@@ -96,6 +97,16 @@ class Writer:
         self._db: apsw.Connection | None = None
         self._space = _FreeSpace()
         self._to_fence: set[str] = set()
+        self._log_pages = 0
+
+    def _connect(self) -> apsw.Connection:
+        db = open_writer(self._path, self._limits, vfs=self._files.vfs, synchronous=self._files.synchronous)
+        db.set_wal_hook(self._note_log)
+        return db
+
+    def _note_log(self, _db: apsw.Connection, _name: str, pages: int) -> int:
+        self._log_pages = pages
+        return apsw.SQLITE_OK
 
     def open(self, now_ms: int) -> None:
         """Opens the file as a process starts: every session is without its client.
@@ -104,9 +115,7 @@ class Writer:
             JournalUnusable: It can't be.
         """
         try:
-            self._db = open_writer(
-                self._path, self._limits, vfs=self._files.vfs, synchronous=self._files.synchronous
-            )
+            self._db = self._connect()
             with self._db:
                 release_all(self._transaction(now_ms))
         except (apsw.Error, OSError) as error:
@@ -118,7 +127,7 @@ class Writer:
         """Closes the file; nothing if it isn't open."""
         db, self._db = self._db, None
         if db is not None:
-            db.close(force=True)
+            close_connection(db)
 
     def _transaction(self, now_ms: int) -> Transaction:
         assert self._db is not None, "used while closed"  # noqa: S101
@@ -185,22 +194,54 @@ class Writer:
             self.close()
             raise StorageFailed(f"{type(error).__name__}: {error}", unknown=False) from error
 
-    def make_room(self, now_ms: int) -> bool:
-        """Gives up the ballast and forgets a portion of what ended first; True if that was something."""
-        had_ballast = self._ballast.is_aboard
-        self._ballast.drop()
+    @property
+    def wants_checkpoint(self) -> bool:
+        """Whether the log has grown enough to be moved into the file."""
+        return self._log_pages >= self._limits.checkpoint_pages
+
+    def checkpoint(self) -> None:
+        """Moves the log into the file. On its own, so that no commit waits for it that is done already.
+
+        Raises:
+            StorageFailed: As in `commit`.
+        """
+        self._log_pages = 0
         if self._db is None:
-            return had_ballast
+            return
         try:
-            with self._db:
-                freed = make_room(self._transaction(now_ms))
-            self._db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            self._db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         except (apsw.FullError, apsw.BusyError):
-            return had_ballast
+            return  # the log holds it all the same; the next commits ask again
         except apsw.Error as error:
             self.close()
             raise StorageFailed(f"{type(error).__name__}: {error}", unknown=False) from error
-        return had_ballast or bool(freed)
+
+    def make_room(self, now_ms: int) -> bool:
+        """Gives up the ballast and forgets a portion of what ended first; True if that was something.
+
+        Raises:
+            StorageFailed: As in `commit`.
+        """
+        freed = self._ballast.is_aboard
+        self._ballast.drop()
+        try:
+            freed |= self._forget_oldest(now_ms)
+            self._truncate_log()
+        except apsw.Error as error:
+            self.close()
+            raise StorageFailed(f"{type(error).__name__}: {error}", unknown=False) from error
+        return freed
+
+    def _truncate_log(self) -> None:
+        assert self._db is not None  # noqa: S101 - a full disk doesn't close it
+        with contextlib.suppress(apsw.FullError, apsw.BusyError):
+            self._db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+
+    def _forget_oldest(self, now_ms: int) -> bool:
+        assert self._db is not None  # noqa: S101
+        with contextlib.suppress(apsw.FullError, apsw.BusyError), self._db:
+            return bool(make_room(self._transaction(now_ms)))
+        return False
 
     def restore_ballast(self) -> None:
         """Takes the ballast up again once there is room for it and for new work."""
@@ -216,9 +257,7 @@ class Writer:
         """
         self.close()
         try:
-            self._db = open_writer(
-                self._path, self._limits, vfs=self._files.vfs, synchronous=self._files.synchronous
-            )
+            self._db = self._connect()
             self._db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
             with self._db:
                 transaction = self._transaction(now_ms)

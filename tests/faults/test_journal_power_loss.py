@@ -59,6 +59,8 @@ def _record(path: Path, synchronous: str) -> tuple[FaultyVfs, list[_Acknowledged
             ]
             outcomes = writer.commit(batch, 2 + number)
             assert [outcome.error for outcome in outcomes] == [None] * len(SESSIONS)
+            if writer.wants_checkpoint:
+                writer.checkpoint()
             written += len(frames)
             offset += sum(frame.size for frame in frames)
             acknowledged.append(_Acknowledged(len(vfs.steps), written, finish is not None))

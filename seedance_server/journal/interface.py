@@ -59,7 +59,7 @@ class Journal(Protocol):
         """Creates a session with epoch 1 and a client attached.
 
         Raises:
-            ValueError: There is one of that name.
+            ValueError: There is one of that name, or there was and its streams are remembered.
         """
 
     async def claim_session(self, session_id: str, tenant: str, token_hash: bytes) -> ClaimedSession:

@@ -105,8 +105,8 @@ class MemoryJournal:
     async def create_session(self, session: NewSession) -> SessionRecord:
         """See `Journal.create_session`."""
         await self._enter()
-        if session.session_id in self._shelf.sessions:
-            raise ValueError(f"there is a session {session.session_id}")
+        if session.session_id in self._shelf.sessions or any(self._shelf.streams_of(session.session_id)):
+            raise ValueError(f"there is a session {session.session_id}, or there was")
         record = SessionRecord(
             session_id=session.session_id,
             tenant=session.tenant,

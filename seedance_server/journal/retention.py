@@ -57,7 +57,7 @@ RETURNING {STREAM_COLUMNS}
 def _expire(tx: Transaction) -> SweepResult:
     row = tx.row(
         "SELECT stream_key FROM streams WHERE state IN ('finished', 'abandoned') AND ended_ms <= ? "
-        "ORDER BY ended_ms LIMIT 1",
+        "ORDER BY ended_ms, stream_key LIMIT 1",
         tx.before(tx.limits.retention_s),
     )
     return SweepResult() if row is None else _trim(tx, row[0], tx.limits.sweep_rows)
@@ -104,7 +104,7 @@ def _oldest(tx: Transaction, tenant: str) -> int | None:
     """The tenant's stream that ended first and has frames still."""
     row = tx.row(
         "SELECT stream_key FROM streams WHERE tenant = ? AND state IN ('finished', 'abandoned') "
-        "ORDER BY ended_ms LIMIT 1",
+        "ORDER BY ended_ms, stream_key LIMIT 1",
         tenant,
     )
     return None if row is None else row[0]
@@ -165,6 +165,7 @@ _ALL = 2**62
 def make_room(tx: Transaction) -> SweepResult:
     """Forces the oldest ended stream out, of any tenant, for a disk that is full."""
     row = tx.row(
-        "SELECT stream_key FROM streams WHERE state IN ('finished', 'abandoned') ORDER BY ended_ms LIMIT 1"
+        "SELECT stream_key FROM streams WHERE state IN ('finished', 'abandoned') "
+        "ORDER BY ended_ms, stream_key LIMIT 1"
     )
     return SweepResult() if row is None else _trim(tx, row[0], tx.limits.sweep_rows)

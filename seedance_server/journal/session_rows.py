@@ -75,7 +75,8 @@ def _session_record(row: Sequence[Any]) -> SessionRecord:
 def create_session(tx: Transaction, session: NewSession) -> SessionRecord:
     """See `Journal.create_session`."""
     row = tx.row(
-        "INSERT INTO sessions(session_id, tenant, token_hash, epoch, created_ms) VALUES(?, ?, ?, 1, ?) "
+        "INSERT INTO sessions(session_id, tenant, token_hash, epoch, created_ms) SELECT ?1, ?2, ?3, 1, ?4 "
+        "WHERE NOT EXISTS(SELECT 1 FROM streams WHERE session_id = ?1) "
         f"ON CONFLICT DO NOTHING RETURNING {_COLUMNS}",
         session.session_id,
         session.tenant,
@@ -83,7 +84,7 @@ def create_session(tx: Transaction, session: NewSession) -> SessionRecord:
         tx.now_ms,
     )
     if row is None:
-        raise ValueError(f"there is a session {session.session_id}")
+        raise ValueError(f"there is a session {session.session_id}, or there was")
     return _session_record(row)
 
 

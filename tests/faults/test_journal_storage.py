@@ -171,7 +171,7 @@ async def test_full_disk_at_any_size_loses_nothing_acknowledged(path: Path, auto
             async with running(_journal(path, vfs)) as journal:
                 await journal.create_session(new_session())
                 await journal.submit("s", 1, new_stream())
-                room = sum(vfs.sizes.values()) + number * 1_500
+                room = sum(vfs.sizes.values()) + 37_500 * number // FAULTS
                 vfs.capacity = lambda room=room: room
                 acknowledged = 0
                 while acknowledged < APPENDS:

@@ -101,9 +101,7 @@ def convert(gguf: Path, directory: Path, report: Report) -> None:
     # Imported here: they take seconds, and a cached model needs neither.
     import torch  # noqa: PLC0415
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig  # noqa: PLC0415
-    from transformers.utils import logging  # noqa: PLC0415
 
-    logging.disable_progress_bar()  # it counts tensors, which are not what takes the time
     source, name = str(gguf.parent), gguf.name
     started_s = time.monotonic()
     report("converting, once: reading the tokenizer (about 20 s)")
@@ -240,6 +238,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--cache", type=Path, help="where (default: $SEEDANCE_CACHE or ~/.cache/seedance)")
     options = parser.parse_args(arguments)
+    os.environ.setdefault("TQDM_DISABLE", "1")  # bars of libraries count what does not take the time
 
     def report(line: str) -> None:
         print(line, file=sys.stderr, flush=True)  # noqa: T201 - a command's own output

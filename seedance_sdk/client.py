@@ -19,13 +19,14 @@ import sniffio
 import trio
 
 from seedance_sdk.completion import Completion
+from seedance_sdk.endpoint import Endpoint
 from seedance_sdk.errors import ClientClosed, UnsupportedEventLoop
 from seedance_sdk.generation import Generation
 from seedance_sdk.limits import Limits
 from seedance_sdk.parameters import Message, Options, Request, chat_request, complete_request
 from seedance_sdk.session import Session
 from seedance_sdk.stream import AsyncStream, out_of_time
-from seedance_sdk.transport import Connector, Endpoint, WebSocketConnector
+from seedance_sdk.transport import Connector, WebSocketConnector
 
 __all__ = ["DEFAULT_URL", "AsyncSeedanceClient", "make_endpoint"]
 

@@ -8,15 +8,16 @@ errors, and no input from a server ends anything but its own connection. Must no
 from __future__ import annotations
 
 import ssl
-import urllib.parse
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Protocol
 
 import trio
 from attrs import frozen
 from trio_websocket import ConnectionClosed, WebSocketConnection, wrap_client_stream
+from wsproto.utilities import LocalProtocolError
 
+from seedance_sdk.endpoint import Endpoint
 from seedance_sdk.errors import (
     ConnectFailed,
     ConnectionLost,
@@ -28,10 +29,7 @@ from seedance_sdk.errors import (
 from seedance_sdk.guard import GuardedStream
 from seedance_sdk.limits import Limits
 
-__all__ = ["Connector", "Endpoint", "Transport", "WebSocketConnector", "WebSocketTransport"]
-
-DEFAULT_PATH = "/v1/chat"
-_PORTS = {"ws": 80, "wss": 443}
+__all__ = ["Connector", "Transport", "WebSocketConnector", "WebSocketTransport"]
 
 # Messages that wait between the library's reader and ours, which never blocks. With the library's default of
 # one, each message costs a switch between the two tasks.
@@ -75,73 +73,6 @@ class Connector(Protocol):
         """
 
 
-@frozen(kw_only=True)
-class Endpoint:
-    """Where to connect and as whom.
-
-    Attributes:
-        url: ``ws://`` or ``wss://``, without credentials; a missing path is ``/v1/chat``.
-        subprotocol: The encoding to ask for.
-        headers: Sent with the upgrade.
-    """
-
-    url: str
-    subprotocol: str
-    headers: Mapping[str, str]
-
-    @classmethod
-    def of(cls, url: str, *, subprotocol: str, api_key: str | None, user_agent: str) -> Endpoint:
-        """Checks and completes what a user gave.
-
-        Raises:
-            ValueError: The URL is not a WebSocket URL or holds credentials, or the key can't be a header.
-        """
-        parts = urllib.parse.urlsplit(url)
-        if parts.scheme not in _PORTS or not parts.hostname:
-            raise ValueError(f"the URL must look like ws://host:8080/v1/chat or wss://…, not {url!r}")
-        if parts.username or parts.password:
-            raise ValueError("the URL must not hold credentials; give api_key")
-        _ = parts.port  # raises ValueError where it is no number
-        if not url.isascii() or not url.isprintable() or " " in url:
-            raise ValueError("the URL must be printable ASCII; encode other characters")
-        headers = {"User-Agent": user_agent}
-        if api_key is not None:
-            if not api_key or not api_key.isascii() or not api_key.isprintable() or " " in api_key:
-                raise ValueError("the API key must be printable ASCII without spaces")
-            headers["Authorization"] = f"Bearer {api_key}"
-        completed = parts._replace(path=parts.path if parts.path.strip("/") else DEFAULT_PATH, fragment="")
-        return cls(url=completed.geturl(), subprotocol=subprotocol, headers=headers)
-
-    @property
-    def secure(self) -> bool:
-        """Whether the connection is encrypted."""
-        return urllib.parse.urlsplit(self.url).scheme == "wss"
-
-    @property
-    def host(self) -> str:
-        """Name or address to connect to."""
-        return urllib.parse.urlsplit(self.url).hostname or ""
-
-    @property
-    def port(self) -> int:
-        """TCP port; 80 or 443 where the URL names none."""
-        parts = urllib.parse.urlsplit(self.url)
-        return parts.port or _PORTS[parts.scheme]
-
-    @property
-    def authority(self) -> str:
-        """What the ``Host`` header says: brackets around IPv6, no default port."""
-        parts = urllib.parse.urlsplit(self.url)
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == _PORTS[parts.scheme] else f"{host}:{self.port}"
-
-    @property
-    def target(self) -> str:
-        """Path and query."""
-        parts = urllib.parse.urlsplit(self.url)
-        return f"{parts.path}?{parts.query}" if parts.query else parts.path
-
-
 class WebSocketTransport:
     """A `Transport` over an open WebSocket."""
 
@@ -154,7 +85,7 @@ class WebSocketTransport:
         """Sends one message; late or cancelled, the connection is aborted by the guarded stream."""
         try:
             await self._socket.send_message(data)
-        except ConnectionClosed:
+        except (ConnectionClosed, LocalProtocolError):  # the latter while the library closes on its own
             raise self._over() from None
 
     async def receive(self) -> bytes | str:
@@ -226,12 +157,10 @@ class WebSocketConnector:
             unparsable = f"the server's bytes can't be parsed: {crashes.exceptions[0]!r:.200}"
             failure = failure or ProtocolError(unparsable, close_code=1002)
         finally:
+            if socket is None:  # asked before the stream ends by our own hand
+                failure = _refusal(stream, limits)
             await stream.abort()
-        if finished:
-            return
-        if socket is None:
-            raise _refusal(stream, limits)
-        if failure is not None:
+        if failure is not None and not finished:
             raise failure
 
     async def _open(self, endpoint: Endpoint, limits: Limits) -> trio.abc.Stream:

@@ -55,11 +55,13 @@ def load_engine(config: Config, progress: Callable[[str], None]) -> ServedModel:
             threads=config.threads,
         ),
     )
-    context = min(model.context_length, config.max_context_tokens or model.context_length)
-    encoder = PromptEncoder(model.tokenizer, context_length=context)
+    engine.bind_thread()
+    # By the model's context: what the KV pool allows below that, the engine refuses with its own reason.
+    longest = min(model.context_length, config.max_context_tokens or model.context_length)
+    encoder = PromptEncoder(model.tokenizer, context_length=longest)
     return ServedModel(
         name=config.served_model_name or model.name,
-        context_tokens=context,
+        context_tokens=engine.context_length,
         vocab_size=model.vocab_size,
         engine=engine,
         encoder=encoder,

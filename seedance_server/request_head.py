@@ -83,6 +83,8 @@ async def read_head(stream: trio.abc.ReceiveStream, *, max_bytes: int) -> Reques
         raise BadRequestHead(error.error_status_hint, "not a good HTTP/1.1 request") from error
     if not isinstance(event, h11.Request):
         return None
+    if event.http_version not in (b"1.0", b"1.1"):
+        raise BadRequestHead(505, "HTTP/1.1 is spoken here")
     try:
         return RequestHead(
             method=event.method.decode("ascii"),

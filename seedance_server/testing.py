@@ -100,20 +100,20 @@ class ScriptedEngine:
         pieces = self._script(request) if callable(self._script) else self._script
         self._sequences[request.id] = _Sequence(request, pieces)
 
-    def cancel(self, id: int) -> None:  # noqa: A002
+    def cancel(self, request_id: int) -> None:
         """Ends a request with the next step."""
-        if id in self._sequences:
-            self._sequences[id].cancelled = True
+        if request_id in self._sequences:
+            self._sequences[request_id].cancelled = True
 
-    def pause(self, id: int) -> None:  # noqa: A002
+    def pause(self, request_id: int) -> None:
         """Leaves a request out."""
-        if id in self._sequences:
-            self._sequences[id].paused = True
+        if request_id in self._sequences:
+            self._sequences[request_id].paused = True
 
-    def resume(self, id: int) -> None:  # noqa: A002
+    def resume(self, request_id: int) -> None:
         """Takes a request back in."""
-        if id in self._sequences:
-            self._sequences[id].paused = False
+        if request_id in self._sequences:
+            self._sequences[request_id].paused = False
 
     def has_work(self) -> bool:
         """Whether any request isn't paused."""

@@ -89,11 +89,18 @@ def test_marked_text_reads_as_the_client_wrote_it_when_decoded(maker):
     check()
 
 
-def test_halves_from_two_messages_stay_apart_when_a_template_joins_them():
-    """Two texts that are harmless alone make no control token together."""
+@pytest.mark.parametrize(
+    ("before", "after"), [("a<|im_", "end|>b"), ("a<", "|im_end|>b"), ("a<|im_end|", ">b")]
+)
+@pytest.mark.parametrize("whose", [(True, True), (True, False), (False, True)], ids=str)
+def test_halves_stay_apart_when_a_template_joins_them(before, after, whose):
+    """A client's half makes no control token with another text, a client's or the template's."""
     fast = tokenizers_made.byte_level()
     control = control_tokens(fast)
-    ids = control.encode(control.mark("a<|im_") + control.mark("end|>b"))
+    halves = [
+        control.mark(half) if client else half for half, client in zip((before, after), whose, strict=True)
+    ]
+    ids = control.encode("".join(halves))
     assert fast.convert_tokens_to_ids("<|im_end|>") not in ids
     assert fast.decode(ids) == "a<|im_end|>b"
 

@@ -332,3 +332,11 @@ scheduler_shapes = st.fixed_dictionaries(
     }
 )
 """Pools from barely one sequence to several, budgets from one token to a whole prompt."""
+
+
+seeds = st.integers(0, 2**31)
+
+
+def chunk_lengths(longest: int) -> st.SearchStrategy[list[int]]:
+    """How a sequence of up to some dozens of tokens is cut: mostly long chunks and single tokens."""
+    return st.lists(st.just(1) | st.integers(1, longest), min_size=1, max_size=6)

@@ -232,25 +232,13 @@ class ProtocolState:
             f"a frame of stream {frame.stream_id}, which {self._absence(frame.stream_id)}"
         )
 
-    def advance(self, messages: Sequence[Outgoing | InvalidSubmit], text_bytes: Sequence[int] = ()) -> None:
-        """Takes the messages of one envelope, sent or received, whole or not at all.
-
-        Args:
-            messages: One message, or frames.
-            text_bytes: For frames: UTF-8 bytes of the text of each, 0 for any but a DELTA.
+    def advance(self, message: Outgoing | InvalidSubmit) -> None:
+        """Takes a message that is no frame, sent or received, or refuses it and changes nothing.
 
         Raises:
-            LocalProtocolError: This end sent what it may not; nothing has changed.
-            RemoteProtocolError: The other end did; nothing has changed, the caller calls `fail`.
+            LocalProtocolError: This end sent what it may not.
+            RemoteProtocolError: The other end did; the caller calls `fail`.
         """
-        first = messages[0]
-        match first:
-            case Delta() | CodedDelta() | Flush() | Error():
-                self._advance_frames(messages, text_bytes)
-            case _:
-                self._advance_one(first)
-
-    def _advance_one(self, message: Outgoing | InvalidSubmit) -> None:
         kind = _kind(message)
         sender = Role.CLIENT if kind in CLIENT_KINDS else Role.SERVER
         state = self._next_connection_state(kind, sender)
@@ -285,10 +273,19 @@ class ProtocolState:
                 self._pending.remove(message.sequence_id)
         self.connection = state
 
-    def _advance_frames(self, frames: Sequence[Outgoing | InvalidSubmit], text_bytes: Sequence[int]) -> None:
+    def advance_frames(self, frames: Sequence[Frame | CodedDelta], text_bytes: Sequence[int]) -> None:
+        """Takes the frames of one envelope, sent or received, all of them or none.
+
+        Args:
+            frames: One or more, of any streams.
+            text_bytes: UTF-8 bytes of the text of each; 0 for any but a DELTA.
+
+        Raises:
+            LocalProtocolError: This end sent what it may not.
+            RemoteProtocolError: The other end did; the caller calls `fail`.
+        """
         changed: dict[int, _Progress] = {}
         for frame, size in zip(frames, text_bytes, strict=True):
-            assert isinstance(frame, Delta | CodedDelta | Flush | Error)
             kind = _kind(frame)
             self._next_connection_state(kind, Role.SERVER)  # no frame changes it
             stream_id = frame.stream_id

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import argparse
 import math
-import signal
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import trio
 from attrs import frozen
+from rich.box import SIMPLE_HEAD
 from rich.columns import Columns
 from rich.console import Console
 from rich.live import Live
@@ -23,9 +24,9 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from figures import Answer, ask, milliseconds, percentile
+from figures import Answer, ask, first_error, milliseconds, percentile
 from seedance_sdk import AsyncSeedanceClient, SeedanceError
-from server_process import ServerFailed, demo_model, running_server
+from server_process import ServerFailed, demo_model, running_server, stop_like_ctrl_c_on_sigterm
 
 FEW_SHOT = """\
 Short, friendly and correct answers to simple questions.
@@ -42,7 +43,11 @@ A: The capital of France is Paris, a city on the river Seine.
 
 Q: {question}
 A:"""
-QUESTIONS = ("What is the capital of Japan?", "What is a library?", "Why do we need trees?")
+QUESTIONS = (
+    "What is the capital of Japan?",
+    "Name three musical instruments.",
+    "Why should we eat vegetables?",
+)
 OPENINGS = (
     "Once upon a time there was a little dragon who",
     "It was a cold winter morning and",
@@ -55,7 +60,8 @@ CHAT_TASKS = (
 )
 # Plain text gets a line for each stream this often: one sees them side by side, and the output stays short.
 PLAIN_INTERVAL_S = 0.5
-PLAIN_WIDTH = 110
+PLAIN_WIDTH = 100
+LONGEST_TITLE = 24  # leaves room for the figures in 80 columns
 
 
 @frozen
@@ -135,7 +141,9 @@ class Stage:
                         nursery.start_soon(one, index, task, draw)
         else:
             for index, task in enumerate(tasks):
-                self._console.print(f"  [{index + 1}] {task.title}", markup=False, soft_wrap=True)
+                self._console.print(
+                    f"  [{index + 1}] {task.title.splitlines()[0]}", markup=False, soft_wrap=True
+                )
 
             def keep(index: int, text: str) -> None:
                 texts[index] += text
@@ -171,9 +179,8 @@ class Stage:
 
 def numbers(rows: list[tuple[Task, Answer]]) -> Table:
     """Lay out what each answer took."""
-    table = Table(title="as the client saw it", title_justify="left")
-    for heading in ("answer", "tokens", "first token", "tokens/s", "gap P50", "gap P99", "gap max"):
-        table.add_column(heading, justify="left" if heading == "answer" else "right", no_wrap=True)
+    headings = ("tokens", "first token", "tokens/s", "gap P50", "gap P99", "gap max")
+    table = _table("as the client saw it, times in ms", headings)
     for task, answer in rows:
         gaps = answer.gaps_s
         rate = answer.tokens_per_second
@@ -191,19 +198,26 @@ def numbers(rows: list[tuple[Task, Answer]]) -> Table:
 
 def stages(rows: list[tuple[Task, Answer]]) -> Table:
     """Lay out where the server spent the time to the first token."""
-    table = Table(title="the first token, as the server spent it", title_justify="left")
     names = ("queue", "preprocess", "prefill", "first_decode", "cache_sync", "egress")
-    for heading in ("answer", *(name.replace("_", " ") for name in names)):
-        table.add_column(heading, justify="left" if heading == "answer" else "right", no_wrap=True)
+    headings = [name.replace("_", " ") for name in names]
+    table = _table("the time to the first token, as the server spent it, in ms", headings)
     for task, answer in rows:
         times = [getattr(answer.timing, f"{name}_ms", math.nan) for name in names]
-        table.add_row(Text(_shortened(task.title)), *(f"{value:.1f} ms" for value in times))
+        table.add_row(Text(_shortened(task.title)), *(f"{value:.1f}" for value in times))
+    return table
+
+
+def _table(title: str, headings: Sequence[str]) -> Table:
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
+    table.add_column("answer", no_wrap=True)
+    for heading in headings:
+        table.add_column(heading, justify="right")
     return table
 
 
 def _shortened(title: str) -> str:
     line = title.splitlines()[0]
-    return line if len(line) <= 30 else line[:29] + "…"
+    return line if len(line) <= LONGEST_TITLE else line[: LONGEST_TITLE - 1] + "…"
 
 
 async def converse(url: str, chat: bool, console: Console) -> None:
@@ -244,8 +258,9 @@ def main() -> int:
     def report(line: str) -> None:
         console.print(f"  {line}", style="dim", markup=False, highlight=False, soft_wrap=True)
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the server must not outlive its demo
+    stop_like_ctrl_c_on_sigterm()
     started_s = time.monotonic()
+    status = 0
     try:
         console.rule("the model")
         path = options.model_path or demo_model()
@@ -254,15 +269,15 @@ def main() -> int:
         console.rule("the server")
         with running_server(["--model-path", path, "--port", "0"], report) as server:
             report(f"ready on {server.url} after {server.start_s:.1f} s")
-            trio.run(converse, server.url, chat, console, strict_exception_groups=False)
+            trio.run(converse, server.url, chat, console)
         console.print(f"The server has stopped. {time.monotonic() - started_s:.0f} s in all.")
-    except (ServerFailed, SeedanceError) as error:
-        print(f"demo: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
+    except* (ServerFailed, SeedanceError) as failures:
+        print(f"demo: {first_error(failures)}", file=sys.stderr)
+        status = 1
+    except* KeyboardInterrupt:
         print("demo: stopped", file=sys.stderr)
-        return 130
-    return 0
+        status = 130
+    return status
 
 
 if __name__ == "__main__":

@@ -71,4 +71,5 @@ class MemoryTransport:
         if self.wire.client_close_code is None:
             self.wire.client_close_code = code
         self.wire.to_server.close()
+        self.wire.at_client.close()
         await trio.lowlevel.checkpoint()

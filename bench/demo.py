@@ -43,20 +43,16 @@ A: The capital of France is Paris, a city on the river Seine.
 
 Q: {question}
 A:"""
-QUESTIONS = (
-    "What is the capital of Japan?",
-    "Name three musical instruments.",
-    "Why should we eat vegetables?",
-)
+QUESTIONS = ("What is the capital of Japan?", "What is a library?", "What does a doctor do?")
 OPENINGS = (
-    "Once upon a time there was a little dragon who",
+    "Once upon a time there was a small boat that",
+    "The old lighthouse stood on a rock by the sea.",
     "It was a cold winter morning and",
-    "A short letter to a friend\n\nDear Anna,\n\n",
 )
 CHAT_TASKS = (
-    "Tell me a short story about a little dragon.",
+    "Tell me a short story about a small boat.",
+    "Describe an old lighthouse on a rock by the sea.",
     "Describe a cold winter morning.",
-    "Write a short letter to my friend Anna.",
 )
 # Plain text gets a line for each stream this often: one sees them side by side, and the output stays short.
 PLAIN_INTERVAL_S = 0.5
@@ -82,7 +78,7 @@ def tasks(chat: bool) -> tuple[list[Task], list[Task]]:
     short["stop"] = ["\n\n", "\nQ:"]
     return (
         [Task(question, {"prompt": FEW_SHOT.format(question=question), **short}) for question in QUESTIONS],
-        [Task(opening.strip(), {"prompt": opening, **long}) for opening in OPENINGS],
+        [Task(opening, {"prompt": opening, **long}) for opening in OPENINGS],
     )
 
 
@@ -141,9 +137,7 @@ class Stage:
                         nursery.start_soon(one, index, task, draw)
         else:
             for index, task in enumerate(tasks):
-                self._console.print(
-                    f"  [{index + 1}] {task.title.splitlines()[0]}", markup=False, soft_wrap=True
-                )
+                self._console.print(f"  [{index + 1}] {task.title}", markup=False, soft_wrap=True)
 
             def keep(index: int, text: str) -> None:
                 texts[index] += text
@@ -160,7 +154,7 @@ class Stage:
     def _panels(self, tasks: list[Task], texts: list[str]) -> Columns:
         width = max(24, self._console.width // len(tasks) - 1)
         return Columns(
-            Panel(Text(text.strip()), title=Text(task.title.splitlines()[0]), width=width, height=16)
+            Panel(Text(text.strip()), title=Text(task.title), width=width, height=16)
             for task, text in zip(tasks, texts, strict=True)
         )
 
@@ -216,8 +210,7 @@ def _table(title: str, headings: Sequence[str]) -> Table:
 
 
 def _shortened(title: str) -> str:
-    line = title.splitlines()[0]
-    return line if len(line) <= LONGEST_TITLE else line[: LONGEST_TITLE - 1] + "…"
+    return title if len(title) <= LONGEST_TITLE else title[: LONGEST_TITLE - 1] + "…"
 
 
 async def converse(url: str, chat: bool, console: Console) -> None:

@@ -33,6 +33,8 @@ GGUF_SHA256 = "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818"
 # Part of the directory's name: raise it when what `convert` writes changes, and old caches are left aside.
 FORMAT = 1
 STAMP = "seedance.json"
+# Control tokens that the GGUF file lists as ordinary text: without this they would show up in answers.
+CONTROL_TOKENS = ("[multimodal]", "<start_of_image>", "<end_of_image>")
 # The GGUF (0.25 GB), what is written from it (0.57 GB), and some room.
 DISK_NEEDED_BYTES = 1_000_000_000
 # A conversion takes 30-60 s on two cores: whoever waits longer than this waits for something that hangs.
@@ -105,7 +107,9 @@ def convert(gguf: Path, directory: Path, report: Report) -> None:
     source, name = str(gguf.parent), gguf.name
     started_s = time.monotonic()
     report("converting, once: reading the tokenizer (about 20 s)")
-    AutoTokenizer.from_pretrained(source, gguf_file=name).save_pretrained(directory)
+    tokenizer = AutoTokenizer.from_pretrained(source, gguf_file=name)
+    tokenizer.add_special_tokens({"extra_special_tokens": list(CONTROL_TOKENS)})
+    tokenizer.save_pretrained(directory)
     report(f"converting, once: reading the weights (about 30 s; {time.monotonic() - started_s:.0f} s so far)")
     model = AutoModelForCausalLM.from_pretrained(
         source, gguf_file=name, quantization_config=GgufConfig(dequantize=True), dtype=torch.bfloat16

@@ -65,8 +65,8 @@ def build_all(directory: Path) -> dict[str, Built]:
 def install(directory: Path, *wheels: Path) -> Environment:
     """Make an environment and install these wheels alone into it.
 
-    The packages that ours need are not downloaded again: a path file lends those of this environment. Ours come
-    first on the path, and this environment's own links to our tree are not followed from there.
+    The packages that ours need are not downloaded again: a path file lends those of this environment. Ours
+    come first on the path, and this environment's own links to our tree are not followed from there.
     """
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", directory], check=True, timeout=120)
     environment = Environment(directory / "bin" / "python")

@@ -195,7 +195,7 @@ class FrontDoor:
         if isinstance(decision, Upgrade):
             assert head is not None  # noqa: S101 - both were there for the decision
             assert self._admission is not None  # noqa: S101
-            guard.replay(canonical_head(decision) + head.rest)
+            guard.replay(canonical_head(decision), head.rest)
             await self._serve_websocket(guard, visit, decision.subprotocol, self._admission, address)
             return
         if decision.status != 200:

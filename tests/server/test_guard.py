@@ -65,13 +65,18 @@ async def test_guard_slows_a_fast_peer_without_killing_it(autojump_clock) -> Non
     assert guard.statistics().delayed_s == pytest.approx(8)
 
 
-async def test_guard_replays_before_it_reads() -> None:
-    """Bytes handed back come first, in pieces as small as asked for, and aren't counted again."""
+async def test_guard_replays_the_head_and_holds_the_rest_until_accepted(autojump_clock) -> None:
+    """Nothing is handed out between a request and its acceptance, and nothing is counted twice."""
     guard, client = guarded()
     await client.send_all(b"world")
-    guard.replay(b"hello ")
-    assert await guard.receive_some(4) == b"hell"
-    assert await guard.receive_some() == b"o "
+    guard.replay(b"head", b"hello ")
+    assert await guard.receive_some(3) == b"hea"
+    assert await guard.receive_some() == b"d"
+    with trio.move_on_after(1) as patience:
+        await guard.receive_some()
+    assert patience.cancelled_caught
+    guard.note_accepted()
+    assert await guard.receive_some() == b"hello "
     assert await guard.receive_some() == b"world"
     assert guard.statistics().received_bytes == 5
 

@@ -26,15 +26,17 @@ from tests.server.wire_client import KEY, wire_client
 @pytest.mark.parametrize("subprotocol", ["seedance.v1", "seedance.v1.json", "seedance.v1.raw"])
 async def test_peer_speaks_every_encoding(autojump_clock, subprotocol) -> None:
     """The same conversation in protobuf, JSON and raw text; WELCOME tells the limits."""
-    async with serve_in_memory(ScriptedEngine(["Grü", "ße", " 🚀"])) as server:
-        async with wire_client(server.connect(), subprotocol, hello=False) as client:
-            welcome = await client.hello()
-            assert welcome.model == "scripted"
-            assert welcome.limits.max_streams == 64
-            assert welcome.limits.max_message_bytes == 262_144
-            await client.submit()
-            await client.accepted()
-            assert (await client.until_end())[0] == "Grüße 🚀"
+    async with (
+        serve_in_memory(ScriptedEngine(["Grü", "ße", " 🚀"])) as server,
+        wire_client(server.connect(), subprotocol, hello=False) as client,
+    ):
+        welcome = await client.hello()
+        assert welcome.model == "scripted"
+        assert welcome.limits.max_streams == 64
+        assert welcome.limits.max_message_bytes == 262_144
+        await client.submit()
+        await client.accepted()
+        assert (await client.until_end())[0] == "Grüße 🚀"
 
 
 async def test_peer_sends_what_is_ready_as_one_message(autojump_clock) -> None:
@@ -183,27 +185,34 @@ async def test_peer_that_does_not_read_is_cut_and_costs_bounded_memory(autojump_
 
 async def test_peer_told_to_go_away_ends_with_its_last_stream(autojump_clock) -> None:
     """GOAWAY, the stream to its end, then close 1001; one without a stream closes at once."""
-    engine = ScriptedEngine(["x"] * 30)
-    async with serve_in_memory(engine) as server:
-        async with wire_client(server.connect()) as busy, wire_client(server.connect()) as idle:
-            await busy.submit()
-            await busy.accepted()
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(server.door.drain, 30)
-                assert await idle.close_code() == 1001
-                event = await busy.receive()
-                while not isinstance(event, GoAway):
-                    event = await busy.receive()
-                assert event.deadline_ms == 30_000
-                # A request that crossed with GOAWAY; one sent after it would be the client's own violation.
-                late = Submit(sequence_id=2, idempotency_key=KEY, prompt="late")
-                await busy.websocket.send_message(make_codec("seedance.v1").encode([late]))
-                decoded = []
-                with pytest.raises(ConnectionClosed) as closed:
-                    while True:
-                        payload = await busy.websocket.get_message()
-                        decoded += make_codec("seedance.v1").decode_server(payload)
-                assert closed.value.reason.code == 1001
-                (refused,) = [message for message in decoded if isinstance(message, Refused)]
-                assert (refused.sequence_id, refused.code.value, refused.retryable) == (2, "draining", True)
-                assert decoded[-1].final.finish_reason.value == "stop"
+    codec = make_codec("seedance.v1")
+    async with (
+        serve_in_memory(ScriptedEngine(["x"] * 30)) as server,
+        wire_client(server.connect()) as busy,
+        wire_client(server.connect()) as idle,
+        trio.open_nursery() as nursery,
+    ):
+        await busy.submit()
+        await busy.accepted()
+        nursery.start_soon(server.door.drain, 30)
+        assert await idle.close_code() == 1001
+        event = await busy.receive()
+        while not isinstance(event, GoAway):
+            event = await busy.receive()
+        assert event.deadline_ms == 30_000
+        # A request that crossed with GOAWAY; one sent after it would be the client's own violation.
+        late = Submit(sequence_id=2, idempotency_key=KEY, prompt="late")
+        await busy.websocket.send_message(codec.encode([late]))
+        decoded = []
+        with pytest.raises(ConnectionClosed) as closed:
+            await read_all(busy.websocket, codec, decoded)
+        assert closed.value.reason.code == 1001
+        (refused,) = [message for message in decoded if isinstance(message, Refused)]
+        assert (refused.sequence_id, refused.code.value, refused.retryable) == (2, "draining", True)
+        assert decoded[-1].final.finish_reason.value == "stop"
+
+
+async def read_all(websocket, codec, decoded) -> None:
+    """Decodes what comes until the connection closes."""
+    while True:
+        decoded += codec.decode_server(await websocket.get_message())

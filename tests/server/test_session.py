@@ -6,7 +6,17 @@ import trio
 from seedance_server.config import Config
 from seedance_server.engine.errors import NumericalError
 from seedance_server.testing import ScriptedEngine, serve_in_memory
-from seedance_wire.messages import Accepted, Ack, Cancel, Delta, Error, ErrorCode, FinishReason, Flush, Refused
+from seedance_wire.messages import (
+    Accepted,
+    Ack,
+    Cancel,
+    Delta,
+    Error,
+    ErrorCode,
+    FinishReason,
+    Flush,
+    Refused,
+)
 from tests.server.wire_client import wire_client
 
 
@@ -46,9 +56,7 @@ async def test_session_runs_many_streams_at_once_each_with_its_own_text(autojump
                 texts[event.stream_id] += event.text
             elif isinstance(event, Flush) and event.final:
                 ended.add(event.stream_id)
-        assert texts == {
-            number: "".join(f"{64 + number}:{i} " for i in range(40)) for number in range(1, 21)
-        }
+        assert texts == {number: "".join(f"{64 + number}:{i} " for i in range(40)) for number in range(1, 21)}
 
 
 async def test_session_refuses_bad_input_beside_a_running_stream_whose_text_stays_the_same(

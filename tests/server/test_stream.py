@@ -36,7 +36,9 @@ class Running:
 
 
 @asynccontextmanager
-async def streaming(script, *, segment_bytes=1 << 16, deadline_s=float("inf"), step_s=0.01, write=True, **more):
+async def streaming(
+    script, *, segment_bytes=1 << 16, deadline_s=float("inf"), step_s=0.01, write=True, **more
+):
     engine = ScriptedEngine(script, **more)
     loop = EngineLoop(engine, InlineExecutor(step_s), buffer_outputs=8, stall_timeout_s=60)
     outbox = Outbox(frame_bytes=1 << 18, control_messages=8, batch_bytes=1 << 16)
@@ -45,9 +47,7 @@ async def streaming(script, *, segment_bytes=1 << 16, deadline_s=float("inf"), s
         generation = loop.submit(
             lambda id_: GenerationRequest(id=id_, prompt_ids=(1,), params=SamplingParams(), arrival_s=0)
         )
-        stream = Stream(
-            1, generation, outbox, epoch=1, segment_bytes=segment_bytes, deadline_s=deadline_s
-        )
+        stream = Stream(1, generation, outbox, epoch=1, segment_bytes=segment_bytes, deadline_s=deadline_s)
         running = Running(stream, outbox, engine)
         if write:
             nursery.start_soon(running.write)

@@ -124,9 +124,10 @@ async def wire_client(
 
 
 async def http(stream: trio.abc.Stream, request: bytes) -> bytes:
-    """Sends raw bytes and reads to the end."""
+    """Sends raw bytes, reads to the end and closes."""
     await stream.send_all(request)
     answer = b""
     while data := await stream.receive_some():
         answer += data
+    await stream.aclose()
     return answer

@@ -12,10 +12,13 @@ import trio
 import trio.testing
 
 from seedance_sdk.endpoint import Endpoint
+from seedance_sdk.generation import Generation
 from seedance_sdk.limits import Limits
 from seedance_sdk.memory_transport import MemoryTransport, MemoryWire
+from seedance_sdk.parameters import Request, complete_request
+from seedance_sdk.session import Session
 from seedance_sdk.transport import Transport
-from seedance_wire.connection import Connection
+from seedance_wire.connection import Connection, InvalidSubmit
 from seedance_wire.messages import (
     Accepted,
     Delta,
@@ -34,6 +37,10 @@ from seedance_wire.messages import Limits as ServerLimits
 from seedance_wire.state import Role
 
 M = TypeVar("M", bound=Message)
+
+
+ENDPOINT = Endpoint.of("ws://x", subprotocol="seedance.v1", api_key=None, user_agent="test")
+FOREVER = float("inf")
 
 
 class HandServer:
@@ -61,6 +68,7 @@ class HandServer:
         while not self._events:
             self.connection.receive_data(await self.wire.at_server.receive())
             while (event := self.connection.next_event()) is not None:
+                assert not isinstance(event, InvalidSubmit)
                 self._events.append(event)
         event = self._events.popleft()
         assert isinstance(event, kind), event
@@ -78,9 +86,7 @@ class HandServer:
     async def greet(self) -> None:
         """Answers HELLO."""
         await self.expect(Hello)
-        await self.say(
-            Welcome(session_id="s", epoch=1, last_sequence_id=0, model="m", limits=self.limits)
-        )
+        await self.say(Welcome(session_id="s", epoch=1, last_sequence_id=0, model="m", limits=self.limits))
 
     async def accept(self, stream_id: int) -> Submit:
         """Accepts the next request on a stream of this number."""
@@ -96,9 +102,7 @@ def delta(stream_id: int, frame_id: int, text: str, offset: int) -> Delta:
     return Delta(stream_id=stream_id, id=frame_id, epoch=1, offset=offset, text=text)
 
 
-def final(
-    stream_id: int, frame_id: int, text: str, reason: FinishReason = FinishReason.STOP
-) -> Flush:
+def final(stream_id: int, frame_id: int, text: str, reason: FinishReason = FinishReason.STOP) -> Flush:
     """The end of a stream whose whole text is ``text``."""
     return Flush(
         stream_id=stream_id,
@@ -112,3 +116,38 @@ def final(
             digest=hashlib.sha256(text.encode()).digest(),
         ),
     )
+
+
+def asked(prompt: str = "x") -> Request:
+    return complete_request(prompt, None, {})
+
+
+@asynccontextmanager
+async def running(server: HandServer, limits: Limits | None = None) -> AsyncIterator[Session]:
+    bounds = limits or Limits()
+    session = Session(lambda: server(ENDPOINT, bounds), "seedance.v1", bounds, trio.current_time)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(session.run)
+        yield session
+        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def opened(server: HandServer, limits: Limits | None = None) -> AsyncIterator[Session]:
+    async with running(server, limits) as session:
+        await server.greet()
+        yield session
+
+
+async def begin(session: Session, server: HandServer, stream_id: int = 1) -> Generation:
+    """Submits and accepts one request."""
+    result: list[Generation | None] = []
+
+    async def submit() -> None:
+        result.append(await session.submit(asked(), FOREVER))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(submit)
+        await server.accept(stream_id)
+    assert result[0] is not None
+    return result[0]

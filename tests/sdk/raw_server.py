@@ -6,7 +6,7 @@ import base64
 import hashlib
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import trio
 import trio.testing
@@ -96,10 +96,8 @@ async def connected(
         return near
 
     async def serve() -> None:
-        try:
-            await script(RawServer(far))
-        except (trio.BrokenResourceError, trio.ClosedResourceError, trio.EndOfChannel):
-            pass  # the client is gone, as it may
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError, trio.EndOfChannel):
+            await script(RawServer(far))  # the client may be gone
         await far.aclose()
 
     failure: Exception | None = None

@@ -42,7 +42,8 @@ def served(server: ScriptedServer) -> Iterator[str]:
                 while True:
                     await socket.send_message(await transport.receive())
             except SeedanceError as over:
-                await socket.aclose(over.close_code if over.close_code != 1006 else 1011)
+                code = over.close_code or 1006
+                await socket.aclose(1011 if code == 1006 else code)
             except ConnectionClosed:
                 pass
             nursery.cancel_scope.cancel()

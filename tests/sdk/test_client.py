@@ -138,14 +138,15 @@ async def test_silent_server_ends_in_a_timeout(autojump_clock: trio.testing.Mock
     server = HandServer()
     async with AsyncSeedanceClient(connector=server) as client, trio.open_nursery() as nursery:
         nursery.start_soon(server.greet)
-        for options, kind, seconds in (
+        cases: list[tuple[dict[str, Any], type[Exception], float]] = [
             ({"timeout": 3.0}, RequestTimeout, 3),
             ({"deadline": 2.0}, DeadlineExceeded, 2),
             ({}, RequestTimeout, 120),
-        ):
+        ]
+        for options, kind, seconds in cases:
             began = trio.current_time()
             with pytest.raises(kind):
-                await client.chat(messages=HI, **options)  # type: ignore[arg-type]
+                await client.chat(messages=HI, **options)
             assert trio.current_time() - began == pytest.approx(seconds)
 
 
@@ -190,10 +191,14 @@ async def test_client_outside_its_context_says_what_to_do() -> None:
 async def test_users_own_exception_is_not_wrapped_in_a_group() -> None:
     """The client's nursery is invisible: what the body raises is what comes out."""
     server = ScriptedServer(Answer("a", endless=True))
-    with pytest.raises(LookupError, match="mine"):
+
+    async def use() -> None:
         async with AsyncSeedanceClient(connector=server) as client:
             await client.complete(prompt="x", stream=True)
             raise LookupError("mine")
+
+    with pytest.raises(LookupError, match="mine"):
+        await use()
     assert server.connections == 0
 
 
@@ -229,8 +234,7 @@ def test_client_under_asyncio_says_what_to_use() -> None:
 
     async def main() -> None:
         with pytest.raises(UnsupportedEventLoop, match=r"asyncio.*SeedanceClient.*to_thread"):
-            async with AsyncSeedanceClient(connector=ScriptedServer()):
-                pass
+            await AsyncSeedanceClient(connector=ScriptedServer()).__aenter__()
 
     asyncio.run(main())
 

@@ -71,7 +71,9 @@ async def test_guard_ends_with_its_transport() -> None:
 
 
 @pytest.mark.parametrize("how", ["late", "cancelled"])
-async def test_guard_aborts_after_an_incomplete_send(how: str, autojump_clock: trio.testing.MockClock) -> None:
+async def test_guard_aborts_after_an_incomplete_send(
+    how: str, autojump_clock: trio.testing.MockClock
+) -> None:
     """A send that did not complete is the last one ever."""
     near, _far = trio.testing.lockstep_stream_pair()
     stream = GuardedStream(near, max_message_bytes=1000, send_timeout_s=5)

@@ -13,7 +13,7 @@ from seedance_sdk.limits import Limits
 def test_limits_refuses_what_bounds_nothing(name: str, value: float) -> None:
     """A bound of zero or NaN would wait for ever or never; it is refused when it is made."""
     with pytest.raises(ValueError, match=name):
-        Limits(**{name: value})
+        Limits(**{name: value})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", [field.name for field in attrs.fields(Limits)])

@@ -44,6 +44,11 @@ def portal(resource: Resource) -> Iterator[Portal[Resource]]:
     made.close()
 
 
+async def nothing(_: Resource) -> None:
+    """The shortest call."""
+    await trio.lowlevel.checkpoint()
+
+
 class Interrupted(BaseException):
     """What a signal handler raises here, as Ctrl-C raises KeyboardInterrupt."""
 
@@ -57,10 +62,8 @@ def interrupting(ready: threading.Event) -> Iterator[None]:
 
     def kick() -> None:
         ready.wait(10)
-        signal.pthread_kill(main, signal.SIGUSR1)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
 
-    main = threading.main_thread().ident
-    assert main is not None
     before = signal.signal(signal.SIGUSR1, handler)
     thread = threading.Thread(target=kick)
     thread.start()
@@ -89,7 +92,7 @@ def test_portal_returns_and_raises_what_the_call_does(portal: Portal[Resource]) 
 def test_portal_starts_its_thread_at_the_first_call(portal: Portal[Resource], resource: Resource) -> None:
     """A client that is never used costs nothing."""
     assert resource.events == []
-    portal.call(lambda _: trio.sleep(0))
+    portal.call(nothing)
     assert resource.events == ["entered"]
 
 
@@ -134,7 +137,7 @@ def test_portal_interrupted_caller_takes_its_call_along(portal: Portal[Resource]
         portal.call(wait, interrupted=told.set)
     assert cancelled.wait(10)
     assert told.wait(10)
-    portal.call(lambda _: trio.sleep(0))
+    portal.call(nothing)
 
 
 def test_portal_close_leaves_the_resource_and_wakes_callers(
@@ -164,7 +167,7 @@ def test_portal_close_leaves_the_resource_and_wakes_callers(
     assert resource.events == ["entered", "left"]
     assert not portal._host.thread.is_alive()
     with pytest.raises(ClientClosed):
-        portal.call(lambda _: trio.sleep(0))
+        portal.call(nothing)
 
 
 def test_portal_never_used_closes() -> None:
@@ -172,13 +175,13 @@ def test_portal_never_used_closes() -> None:
     portal = Portal(Resource().entered(), close_timeout_s=10)
     portal.close()
     with pytest.raises(ClientClosed):
-        portal.call(lambda _: trio.sleep(0))
+        portal.call(nothing)
 
 
 def test_portal_dropped_ends_its_thread(resource: Resource) -> None:
     """A client that nobody holds leaves no thread behind."""
     portal = Portal(resource.entered(), close_timeout_s=10)
-    portal.call(lambda _: trio.sleep(0))
+    portal.call(nothing)
     thread = portal._host.thread
     gone = weakref.ref(portal)
     del portal
@@ -193,7 +196,7 @@ def test_portal_called_from_its_own_thread_is_refused(portal: Portal[Resource]) 
     """It would wait for itself for ever."""
 
     async def recurse(_: Resource) -> None:
-        portal.call(lambda _: trio.sleep(0))
+        portal.call(nothing)
 
     with pytest.raises(RuntimeError, match="its own background thread"):
         portal.call(recurse)
@@ -201,12 +204,12 @@ def test_portal_called_from_its_own_thread_is_refused(portal: Portal[Resource]) 
 
 def test_portal_after_a_fork_says_so(portal: Portal[Resource], monkeypatch: pytest.MonkeyPatch) -> None:
     """The child has no thread: a call there is refused instead of waiting for ever."""
-    portal.call(lambda _: trio.sleep(0))
+    portal.call(nothing)
     here = os.getpid()
     with monkeypatch.context() as patch:
         patch.setattr(os, "getpid", lambda: here + 1)
         with pytest.raises(ClientClosed, match="fork"):
-            portal.call(lambda _: trio.sleep(0))
+            portal.call(nothing)
         portal.close()
 
 
@@ -214,11 +217,11 @@ def test_portal_after_a_fork_says_so(portal: Portal[Resource], monkeypatch: pyte
 def test_portal_outlived_by_nothing(resource: Resource, post: bool) -> None:
     """After the thread's end a post is dropped, and a call refused."""
     portal = Portal(resource.entered(), close_timeout_s=10)
-    portal.call(lambda _: trio.sleep(0))
+    portal.call(nothing)
     portal._host.post(portal._host.stop.set)
     portal._host.thread.join(10)
     action: Callable[[], object] = (
-        (lambda: portal.post(lambda: None)) if post else (lambda: portal.call(lambda _: trio.sleep(0)))
+        (lambda: portal.post(lambda: None)) if post else (lambda: portal.call(nothing))
     )
     if post:
         action()

@@ -1,4 +1,4 @@
-"""The seam to the network: every way in which a server can misbehave ends in one typed error, in bounded time."""
+"""The seam to the network: whatever a server does ends in one typed error, in bounded time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from seedance_sdk.errors import (
 from seedance_sdk.limits import Limits
 from seedance_sdk.transport import WebSocketConnector
 from seedance_wire.errors import CloseCode
-from tests.sdk.raw_server import BINARY, CLOSE, PING, PONG, TEXT, RawServer, connected, frame
+from tests.sdk.raw_server import BINARY, CLOSE, PING, PONG, TEXT, RawServer, connected
 
 SMALL = Limits(max_message_bytes=1000)
 
@@ -105,49 +105,6 @@ async def test_refused_upgrade_is_a_typed_error_whatever_its_body(
     assert caught.value.status == status
     assert caught.value.retry_after_ms == 7000
     assert "sorry" in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        b"SSH-2.0-OpenSSH_9.2\r\n",
-        b"\x16\x03\x01\x02\x00garbage\r\n\r\n",
-        b"HTTP/1.1 101 Switching Protocols\r\n\r\n",
-        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-        b"Sec-WebSocket-Accept: AAAA\r\n\r\n",
-        b"HTTP/1.1 101 x\r\nUpgrade: websocket\r\nConnection: \xff\xfe\r\nSec-WebSocket-Accept: \xff\r\n\r\n",
-        b"HTTP/1.1 101 x\r\nUpgrade: \xff\r\nSec-WebSocket-Extensions: \xff\r\n\r\n",
-        b"HTTP/1.1 " + b"9" * 30_000,
-        b"A" * 30_000,
-        b"HTTP/1.1 101 x\r\n" + b"X-Filler: y\r\n" * 3000,
-    ],
-)
-async def test_answer_that_is_no_upgrade_is_a_protocol_error(
-    answer: bytes, autojump_clock: trio.testing.MockClock
-) -> None:
-    """Another service on the port, a broken proxy, or a flood: one typed error, and nothing else dies."""
-
-    async def script(server: RawServer) -> None:
-        await server.read_request()
-        await server.stream.send_all(answer)
-
-    with pytest.raises(ProtocolError):
-        async with connected(script):
-            pytest.fail("connected")
-
-
-async def test_answer_cut_anywhere_is_a_typed_error() -> None:
-    """Whatever part of the upgrade's answer arrives, waiting ends when the server is gone."""
-    whole = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 4\r\nRetry-After: 1\r\n\r\nsure"
-    for size in range(len(whole) + 1):
-
-        async def script(server: RawServer, size: int = size) -> None:
-            await server.read_request()
-            await server.stream.send_all(whole[:size])
-
-        with pytest.raises(ConnectionFailed):
-            async with connected(script):
-                pytest.fail("connected")
 
 
 @pytest.mark.parametrize("reads", [True, False])
@@ -230,63 +187,6 @@ async def test_cut_is_a_lost_connection(ending: str) -> None:
     assert caught.value.retryable
 
 
-@pytest.mark.parametrize(
-    "attack",
-    [
-        frame(BINARY, bytes(1001)),
-        frame(BINARY, bytes(1001)) + frame(PING, b"x"),
-        frame(BINARY, bytes(1001)) + frame(BINARY, bytes(1001)),
-        frame(BINARY, bytes(600), fin=False) + frame(0, bytes(600)),
-        pytest.param(
-            frame(BINARY, b"", fin=False) + frame(0, b"", fin=False) * 45_000, marks=pytest.mark.slow
-        ),
-        frame(PING, b"x" * 100) * 1000,
-        frame(PONG, b"x" * 100) * 1000,
-        b"\x83\x00",
-        b"\xc2\x05hello",
-        frame(PING, bytes(126)),
-        frame(TEXT, b"\xff\xfe"),
-        frame(0, b"continues nothing"),
-        frame(CLOSE, b"\x03"),
-        frame(CLOSE, struct.pack("!H", 1005)),
-        frame(CLOSE, struct.pack("!H", 1000) + b"\xff"),
-        b"\x82\xff" + b"\xff" * 8,
-    ],
-    ids=lambda attack: f"{attack[:4].hex()}-{len(attack)}" if isinstance(attack, bytes) else None,
-)
-async def test_hostile_frames_end_the_connection_and_nothing_else(
-    attack: bytes, autojump_clock: trio.testing.MockClock
-) -> None:
-    """Oversize, floods, and every kind of broken frame: a typed error in bounded time and memory."""
-
-    async def script(server: RawServer) -> None:
-        await server.upgrade()
-        await server.stream.send_all(attack)
-        await trio.sleep_forever()
-
-    with trio.fail_after(30), pytest.raises(ConnectionFailed):
-        async with connected(script, SMALL) as transport:
-            while True:
-                await transport.receive()
-
-
-async def test_message_of_the_largest_size_passes() -> None:
-    """The limit itself is allowed; one byte more is not."""
-
-    async def script(server: RawServer) -> None:
-        await server.upgrade()
-        for _ in range(20):
-            await server.send_frame(BINARY, bytes(1000))
-        await server.send_frame(BINARY, bytes(1001))
-        await server.read_frame()
-
-    async with connected(script, SMALL) as transport:
-        for _ in range(20):
-            assert await transport.receive() == bytes(1000)
-        with pytest.raises(ProtocolError, match="over 1000 bytes"):
-            await transport.receive()
-
-
 async def test_ping_is_answered_while_nobody_receives() -> None:
     """Control traffic never waits for data."""
     pongs: list[tuple[int, bytes]] = []
@@ -301,7 +201,9 @@ async def test_ping_is_answered_while_nobody_receives() -> None:
     assert pongs == [(PONG, b"SD\x01")]
 
 
-async def test_send_to_a_server_that_does_not_read_is_given_up(autojump_clock: trio.testing.MockClock) -> None:
+async def test_send_to_a_server_that_does_not_read_is_given_up(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     """One message has ``send_timeout_s``; after that the connection is over, and says why."""
     near, far = trio.testing.lockstep_stream_pair()
 

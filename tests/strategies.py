@@ -340,3 +340,9 @@ seeds = st.integers(0, 2**31)
 def chunk_lengths(longest: int) -> st.SearchStrategy[list[int]]:
     """How a sequence of up to some dozens of tokens is cut: mostly long chunks and single tokens."""
     return st.lists(st.just(1) | st.integers(1, longest), min_size=1, max_size=6)
+
+
+def engine_histories(sequences: int) -> st.SearchStrategy[list[tuple[str, int, int]]]:
+    """What happens to which of so many sequences, and how many steps follow it."""
+    actions = st.sampled_from(["add", "add", "add", "pause", "resume", "cancel"])
+    return st.lists(st.tuples(actions, st.integers(0, sequences - 1), st.integers(0, 12)), max_size=25)

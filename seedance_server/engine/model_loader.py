@@ -139,7 +139,7 @@ class _Loading:
     def _locate(self) -> tuple[str, dict[str, Any]]:
         """What to hand to `from_pretrained`, and with which options."""
         path = Path(self._path).expanduser()
-        if path.is_dir():
+        if self._path and path.is_dir():
             if not (path / "config.json").is_file():
                 raise ModelFileError(self._path, "the directory holds no config.json")
             return str(path), {"local_files_only": True}

@@ -155,9 +155,9 @@ class Connection:
             raise MessageTooLargeError(size, self._max_outgoing_bytes)
         frames = [message for message in messages if isinstance(message, Delta | Flush | Error)]
         if frames:  # then there is nothing else: the codec saw to it
-            self._state.advance_frames(frames, sizes)
+            self._state.advance_frames(self._role, frames, sizes)
         else:
-            self._state.advance(messages[0])
+            self._state.advance(self._role, messages[0])
         # Nothing below fails: from here on the messages count as sent.
         self._frames_sent += len(frames)
         self._differences_sent += sum(isinstance(outgoing, CodedDelta) for outgoing in coded)
@@ -260,7 +260,7 @@ class Connection:
         if self._role is Role.SERVER:
             from_client = self._codec.decode_client(data)
             for request in from_client:
-                self._state.advance(request)
+                self._state.advance(Role.CLIENT, request)
                 self._events.append(request)
             return
         from_server = self._codec.decode_server(data)
@@ -268,7 +268,7 @@ class Connection:
             if isinstance(message, Delta | CodedDelta | Flush | Error):
                 self._receive_frame(message)
                 continue
-            self._state.advance(message)
+            self._state.advance(Role.SERVER, message)
             if isinstance(message, Welcome):
                 self._max_outgoing_bytes = message.limits.max_message_bytes
             self._events.append(message)
@@ -283,7 +283,7 @@ class Connection:
             return
         frame = self._undo_difference(received) if isinstance(received, CodedDelta) else received
         text = frame.text.encode() if isinstance(frame, Delta) else b""
-        self._state.advance_frames((frame,), (len(text),))
+        self._state.advance_frames(Role.SERVER, (frame,), (len(text),))
         stream_id = frame.stream_id
         if isinstance(frame, Delta):
             self._set_context(stream_id, context_after(frame.text, self._contexts.get(stream_id)))

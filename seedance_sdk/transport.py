@@ -7,6 +7,7 @@ errors, and no input from a server ends anything but its own connection. Must no
 
 from __future__ import annotations
 
+import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
@@ -36,6 +37,14 @@ __all__ = ["Connector", "Transport", "WebSocketConnector", "WebSocketTransport"]
 _MESSAGE_QUEUE_SIZE = 8
 # Larger reads of tiny frames would hold up the loop: about 8 µs a frame.
 _RECEIVE_BYTES = 16_384
+# Probe after 15 s of silence, every 5 s, three times; and give up on what is sent and not confirmed after
+# 20 s.
+_KEEPALIVE = {
+    "TCP_KEEPIDLE": 15,
+    "TCP_KEEPINTVL": 5,
+    "TCP_KEEPCNT": 3,
+    "TCP_USER_TIMEOUT": 20_000,
+}
 
 
 class Transport(Protocol):
@@ -76,22 +85,22 @@ class Connector(Protocol):
 class WebSocketTransport:
     """A `Transport` over an open WebSocket."""
 
-    def __init__(self, socket: WebSocketConnection, stream: GuardedStream, limits: Limits) -> None:
-        self._socket = socket
+    def __init__(self, websocket: WebSocketConnection, stream: GuardedStream, limits: Limits) -> None:
+        self._websocket = websocket
         self._stream = stream
         self._limits = limits
 
     async def send(self, data: bytes | str) -> None:
         """Sends one message; late or cancelled, the connection is aborted by the guarded stream."""
         try:
-            await self._socket.send_message(data)
+            await self._websocket.send_message(data)
         except (ConnectionClosed, LocalProtocolError):  # the latter while the library closes on its own
             raise self._over() from None
 
     async def receive(self) -> bytes | str:
         """Returns the next message."""
         try:
-            message: bytes | str = await self._socket.get_message()
+            message: bytes | str = await self._websocket.get_message()
         except ConnectionClosed:
             raise self._over() from None
         self._stream.note_message()
@@ -101,12 +110,12 @@ class WebSocketTransport:
         """Closes with the handshake in ``close_timeout_s``, and in any case; never raises for a dead peer."""
         deadline = trio.current_time() + self._limits.close_timeout_s
         with trio.CancelScope(deadline=deadline, shield=True), suppress(ConnectionClosed):
-            await self._socket.aclose(code, reason or None)
+            await self._websocket.aclose(code, reason or None)
         await self._stream.abort()
 
     def _over(self) -> SeedanceError:
         """Why the connection ended."""
-        closed = self._socket.closed
+        closed = self._websocket.closed
         if self._stream.tripped is not None:
             kind = ConnectionLost if self._stream.tripped.startswith("nothing was read") else ProtocolError
             return kind(f"the connection was given up: {self._stream.tripped}", close_code=1006)
@@ -139,15 +148,15 @@ class WebSocketConnector:
         stream = GuardedStream(
             raw, max_message_bytes=limits.max_message_bytes, send_timeout_s=limits.send_timeout_s
         )
-        socket: WebSocketConnection | None = None
+        websocket: WebSocketConnection | None = None
         failure: Exception | None = None
         finished = False
         try:
             async with trio.open_nursery() as nursery:
-                socket = await _upgrade(nursery, stream, endpoint, limits)
-                if socket is not None:
+                websocket = await _upgrade(nursery, stream, endpoint, limits)
+                if websocket is not None:
                     try:
-                        yield WebSocketTransport(socket, stream, limits)
+                        yield WebSocketTransport(websocket, stream, limits)
                         finished = True
                     except Exception as error:  # noqa: BLE001 - carried around the nursery: it would wrap it
                         failure = error
@@ -157,7 +166,7 @@ class WebSocketConnector:
             unparsable = f"the server's bytes can't be parsed: {crashes.exceptions[0]!r:.200}"
             failure = failure or ProtocolError(unparsable, close_code=1002)
         finally:
-            if socket is None:  # asked before the stream ends by our own hand
+            if websocket is None:  # asked before the stream ends by our own hand
                 failure = _refusal(stream, limits)
             await stream.abort()
         if failure is not None and not finished:
@@ -169,6 +178,7 @@ class WebSocketConnector:
                 if self.open_stream is not None:
                     return await self.open_stream(endpoint)
                 tcp = await trio.open_tcp_stream(endpoint.host, endpoint.port)
+                _notice_a_dead_peer(tcp)
                 if not endpoint.secure:
                     return tcp
                 return await self._encrypt(tcp, endpoint)
@@ -191,6 +201,14 @@ class WebSocketConnector:
         return tls
 
 
+def _notice_a_dead_peer(tcp: trio.SocketStream) -> None:
+    """Has the system end a connection whose other end is gone without a word, idle or not, within 30 s."""
+    tcp.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEPALIVE.items():
+        if hasattr(socket, name):  # not on every platform
+            tcp.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
 async def _upgrade(
     nursery: trio.Nursery, stream: GuardedStream, endpoint: Endpoint, limits: Limits
 ) -> WebSocketConnection | None:
@@ -198,7 +216,7 @@ async def _upgrade(
 
     The library waits for ever where the server goes away before it answers, so two tasks race.
     """
-    socket: WebSocketConnection | None = None
+    websocket: WebSocketConnection | None = None
     with trio.move_on_after(limits.handshake_timeout_s):
         async with trio.open_nursery() as race:
 
@@ -207,7 +225,7 @@ async def _upgrade(
                 race.cancel_scope.cancel()
 
             race.start_soon(give_up)
-            socket = await wrap_client_stream(
+            websocket = await wrap_client_stream(
                 nursery,
                 stream,  # type: ignore[arg-type] # any stream will do, its annotation is too narrow
                 endpoint.authority,
@@ -219,11 +237,11 @@ async def _upgrade(
                 receive_buffer_size=_RECEIVE_BYTES,
             )
             race.cancel_scope.cancel()
-    if socket is not None and socket.subprotocol != endpoint.subprotocol:
+    if websocket is not None and websocket.subprotocol != endpoint.subprotocol:
         return None
-    if socket is not None:
+    if websocket is not None:
         stream.note_accepted()
-    return socket
+    return websocket
 
 
 def _refusal(stream: GuardedStream, limits: Limits) -> SeedanceError:

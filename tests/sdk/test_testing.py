@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 import trio
 import trio.testing
@@ -85,3 +88,11 @@ def test_double_serves_the_blocking_client_too() -> None:
     with SeedanceClient(connector=server) as client:
         assert client.complete(prompt="x").text == "a"
     assert server.connections == 0
+
+
+def test_example_of_the_readme_runs_as_written() -> None:
+    """What the package's page shows is true."""
+    readme = (Path(__file__).parents[2] / "seedance_sdk" / "README.md").read_text()
+    *_, example = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    assert "ScriptedServer" in example
+    exec(compile(example, "README.md", "exec"), {})

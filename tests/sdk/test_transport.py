@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 import struct
 
@@ -23,7 +24,7 @@ from seedance_sdk.errors import (
     UpgradeRefused,
 )
 from seedance_sdk.limits import Limits
-from seedance_sdk.transport import WebSocketConnector
+from seedance_sdk.transport import WebSocketConnector, _notice_a_dead_peer
 from seedance_wire.errors import CloseCode
 from tests.sdk.raw_server import BINARY, CLOSE, PING, PONG, TEXT, RawServer, connected
 
@@ -290,6 +291,21 @@ async def test_nobody_listens() -> None:
     with pytest.raises(ConnectFailed, match=f"127.0.0.1:{port}"):
         async with WebSocketConnector()(endpoint, Limits()):
             pytest.fail("connected")
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="this system has no such option")
+async def test_connection_whose_other_end_vanished_is_noticed_by_the_system() -> None:
+    """Keepalive 15/5/3 and a user time-out of 20 s, so that an idle connection does not stay half open."""
+    listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    port = listeners[0].socket.getsockname()[1]
+    stream = await trio.open_tcp_stream("127.0.0.1", port)
+    _notice_a_dead_peer(stream)
+    names = ("TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT", "TCP_USER_TIMEOUT")
+    found = [stream.getsockopt(socket.IPPROTO_TCP, getattr(socket, name)) for name in names]
+    assert found == [15, 5, 3, 20_000]
+    assert stream.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+    await stream.aclose()
+    await listeners[0].aclose()
 
 
 async def test_black_hole_is_given_up(autojump_clock: trio.testing.MockClock) -> None:

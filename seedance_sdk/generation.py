@@ -59,7 +59,7 @@ class Generation:
         ended: Whether nothing more will arrive.
         discarding: Whether its reader has left.
         sent: Whether SUBMIT was sent for it.
-        cancel_sent: Whether CANCEL was sent for it.
+        cancel_requested: Whether its session has been asked for a CANCEL.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Generation:
         self.ended = False
         self.discarding = False
         self.sent = False
-        self.cancel_sent = False
+        self.cancel_requested = False
         self._owner = owner
         self._limits = limits
         self._clock = clock

@@ -214,7 +214,8 @@ class Session:
 
     def request_cancel(self, generation: Generation) -> None:
         """Has CANCEL sent once the stream has begun; see `GenerationOwner`."""
-        if generation.stream_id:
+        if generation.stream_id and not generation.cancel_requested:
+            generation.cancel_requested = True
             self._outbox.append(partial(self._encode_cancel, generation))
             self._work.set()
 
@@ -281,9 +282,8 @@ class Session:
         return None
 
     def _encode_cancel(self, generation: Generation) -> bytes | str | None:
-        if generation.ended or generation.cancel_sent:
+        if generation.ended:
             return None
-        generation.cancel_sent = True
         sequence_id = self._connection.next_sequence_id
         return self._connection.send(Cancel(sequence_id=sequence_id, stream_id=generation.stream_id))
 

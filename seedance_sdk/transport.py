@@ -186,7 +186,11 @@ class WebSocketConnector:
             waited = f"{limits.connect_timeout_s:g} s"
             raise ConnectFailed(f"no connection to {endpoint.url} within {waited}") from None
         except (OSError, trio.BrokenResourceError) as error:
-            raise ConnectFailed(f"cannot connect to {endpoint.url}: {error}") from error
+            cause = error.__cause__ if isinstance(error, trio.BrokenResourceError) else error
+            distrusted = isinstance(cause, ssl.SSLCertVerificationError)  # no second attempt changes that
+            raise ConnectFailed(
+                f"cannot connect to {endpoint.url}: {cause}", retryable=not distrusted
+            ) from error
 
     async def _encrypt(self, tcp: trio.SocketStream, endpoint: Endpoint) -> trio.abc.Stream:
         context = self.ssl_context or ssl.create_default_context()

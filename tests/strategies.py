@@ -346,3 +346,17 @@ def engine_histories(sequences: int) -> st.SearchStrategy[list[tuple[str, int, i
     """What happens to which of so many sequences, and how many steps follow it."""
     actions = st.sampled_from(["add", "add", "add", "pause", "resume", "cancel"])
     return st.lists(st.tuples(actions, st.integers(0, sequences - 1), st.integers(0, 12)), max_size=25)
+
+
+# ---- readers of streams
+
+reader_plans = st.lists(
+    st.tuples(
+        st.lists(near_texts, max_size=40),  # the answer's pieces
+        st.sampled_from(["read", "close", "drop", "cancel"]),  # how its reader leaves
+        st.integers(0, 40),  # after so many chunks
+        st.sampled_from([0.0, 0.001, 0.05]),  # how long the reader takes for each, in seconds
+    ),
+    min_size=1,
+    max_size=6,
+)

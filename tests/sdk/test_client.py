@@ -243,8 +243,8 @@ async def test_bad_arguments_fail_before_anything_is_sent() -> None:
     """The caller's own mistakes need no server."""
     server = ScriptedServer()
     async with AsyncSeedanceClient(connector=server) as client:
-        misspelt: dict[str, Any] = {"temprature": 1}
-        with pytest.raises(TypeError, match="temprature"):
+        misspelt: dict[str, Any] = {"heat": 1}
+        with pytest.raises(TypeError, match="heat"):
             await client.chat(messages=HI, **misspelt)
         with pytest.raises(InvalidRequest):
             await client.chat(messages=[{"role": "user", "content": 5}])  # type: ignore[typeddict-item]

@@ -68,7 +68,7 @@ async def main(native: AsyncSeedanceClient) -> None:
         assert_type(chunk.delta, str)
     assert_type(await stream.collect(), Completion)
 
-client.chat(messages=[{"role": "user", "content": "x"}], temprature=1)  # type: ignore[call-overload]
+client.chat(messages=[{"role": "user", "content": "x"}], heat=1)  # type: ignore[call-overload]
 client.chat(messages=[{"role": "user", "content": "x"}], top_k="many")  # type: ignore[call-overload]
 """
 

@@ -156,7 +156,7 @@ def test_content_parts_are_joined_as_they_are() -> None:
         ([{"role": "user", "content": [{"type": "image_url"}]}], "messages[0].content[0]"),
         ([{"role": "user", "content": [{"type": "text"}]}], "messages[0].content[0]"),
         ([{"role": "user", "content": ["Hi"]}], "messages[0].content[0]"),
-        ([{"role": "user", "content": "Hi", "nmae": "x"}], "messages[0]"),
+        ([{"role": "user", "content": "Hi", "nick": "x"}], "messages[0]"),
         ([{"role": "user", "content": "Hi", "name": 5}], "messages[0].name"),
     ],
 )

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from hypothesis import given
 
 from seedance_sdk.client import AsyncSeedanceClient
 from seedance_sdk.errors import (
@@ -21,6 +22,7 @@ from seedance_sdk.errors import (
 )
 from seedance_sdk.stream import AsyncStream
 from seedance_sdk.testing import Answer, ErrorCode, FinishReason, ScriptedServer
+from tests.strategies import reader_plans
 
 
 @asynccontextmanager
@@ -236,3 +238,50 @@ async def test_collect_of_a_stream_whose_end_another_reader_took_is_an_error() -
             pass
         with pytest.raises(StreamClosed, match="another reader"):
             await stream.collect()
+
+
+@pytest.mark.slow
+@given(plans=reader_plans)
+def test_streams_are_whole_or_prefixes_whatever_their_readers_do(
+    plans: list[tuple[list[str], str, int, float]],
+) -> None:
+    """Nobody gets another's text, a hole or a doubled piece, and nothing is left over."""
+    server = ScriptedServer(respond=lambda request: Answer(*plans[int(request.prompt or "")][0]))
+
+    async def read(client: AsyncSeedanceClient, number: int) -> None:
+        pieces, how, count, pause_s = plans[number]
+        stream = await client.complete(prompt=str(number), stream=True)
+        taken: list[str] = []
+        reason = None
+        async for chunk in stream:
+            taken.append(chunk.delta)
+            reason = chunk.finish_reason
+            await trio.sleep(pause_s)
+            if how == "cancel" and len(taken) == count:
+                stream.cancel()
+            elif how != "read" and len(taken) == count:
+                break
+        whole = "".join(pieces)
+        assert stream.text == "".join(taken)
+        assert whole.startswith(stream.text)
+        if reason == "stop":
+            assert stream.text == whole
+        else:
+            assert how != "read"
+        if how == "close":
+            await stream.aclose()
+
+    async def main() -> None:
+        async with AsyncSeedanceClient(connector=server) as client:
+            async with trio.open_nursery() as nursery:
+                for number in range(len(plans)):
+                    nursery.start_soon(read, client, number)
+            await trio.sleep(1)
+            for session in client._sessions:
+                assert not session._live
+                assert not session._streams
+                assert not session._submitted
+                assert session._slots.value == 64
+        assert server.connections == 0
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))

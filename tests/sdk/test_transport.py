@@ -336,7 +336,7 @@ async def test_wss_to_a_server_without_tls_is_a_typed_error() -> None:
         endpoint = Endpoint.of(
             f"wss://127.0.0.1:{port}", subprotocol="seedance.v1", api_key=None, user_agent="test"
         )
-        with pytest.raises(ConnectFailed):
+        with pytest.raises(ConnectFailed, match="SSL"):
             async with WebSocketConnector(ssl.create_default_context())(endpoint, Limits()):
                 pytest.fail("connected")
         nursery.cancel_scope.cancel()

@@ -17,9 +17,8 @@ import trio
 import trio.testing
 from attrs import define, field
 
-from seedance_server.admission import Admission, PromptEncoder, ServedModel
+from seedance_server.admission import Admission
 from seedance_server.config import Config
-from seedance_server.engine.chat_template import ChatTurn
 from seedance_server.engine.errors import ContextLengthExceeded, EngineError, InvalidParameter
 from seedance_server.engine.sampling_params import SamplingParams
 from seedance_server.engine.sequence import (
@@ -32,6 +31,8 @@ from seedance_server.engine.sequence import (
 )
 from seedance_server.engine_loop import EngineLoop, GenerationEngine
 from seedance_server.front_door import FrontDoor
+from seedance_server.served_model import PromptEncoder, ServedModel
+from seedance_wire.messages import ChatMessage
 
 __all__ = ["InMemoryServer", "InlineExecutor", "ScriptedEncoder", "ScriptedEngine", "serve_in_memory"]
 
@@ -164,14 +165,14 @@ class ScriptedEngine:
 class ScriptedEncoder:
     """Encodes text as its code points: one character, one token."""
 
-    def encode_chat(self, messages: Sequence[ChatTurn], parse_special: bool = False) -> Sequence[int]:
+    def encode_chat(self, messages: Sequence[ChatMessage], *, parse_special: bool = False) -> Sequence[int]:
         """All contents, joined."""
         text = "\n".join(turn.content or "" for turn in messages)
         if not text.strip():
             raise InvalidParameter("messages", "must hold some text")
-        return self.encode_text(text, parse_special)
+        return self.encode_text(text, parse_special=parse_special)
 
-    def encode_text(self, prompt: str, parse_special: bool = False) -> Sequence[int]:  # noqa: ARG002
+    def encode_text(self, prompt: str, *, parse_special: bool = False) -> Sequence[int]:  # noqa: ARG002
         """The code points."""
         if not prompt.strip():
             raise InvalidParameter("prompt", "must hold some text")

@@ -5,7 +5,7 @@ import math
 import pytest
 import trio
 
-from seedance_server.admission import Admission, ServedModel, describe_failure
+from seedance_server.admission import Admission, describe_failure
 from seedance_server.engine.errors import (
     ContextLengthExceeded,
     KvCapacityExceeded,
@@ -15,6 +15,7 @@ from seedance_server.engine.errors import (
 )
 from seedance_server.engine_loop import EngineLoop
 from seedance_server.errors import EngineStopped, RequestRefused
+from seedance_server.served_model import ServedModel
 from seedance_server.testing import InlineExecutor, ScriptedEncoder, ScriptedEngine
 from seedance_wire.messages import ChatMessage, ErrorCode, Sampling, Submit
 
@@ -92,7 +93,7 @@ async def test_admission_calls_a_bug_internal_and_says_nothing_more() -> None:
     """No traceback, no text of the exception goes to a client."""
 
     class Broken(ScriptedEncoder):
-        def encode_text(self, prompt, parse_special=False):
+        def encode_text(self, prompt, *, parse_special=False):
             raise KeyError("/etc/secret")
 
     with pytest.raises(RequestRefused) as caught:
@@ -141,7 +142,7 @@ async def test_encoding_never_runs_on_the_event_loop_and_takes_turns() -> None:
     threads, at_once, most = set(), 0, 0
 
     class Watching(ScriptedEncoder):
-        def encode_text(self, prompt, parse_special=False):
+        def encode_text(self, prompt, *, parse_special=False):
             nonlocal at_once, most
             at_once += 1
             most = max(most, at_once)

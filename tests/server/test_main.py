@@ -33,7 +33,7 @@ def test_main_answers_a_model_that_is_not_there_with_one_line(capsys, monkeypatc
     def fail(_config, _progress):
         raise ModelNotFound("a\nb\x1b[2J", "nothing there")
 
-    monkeypatch.setattr(command, "load_engine", fail)
+    monkeypatch.setattr(command, "load_served_model", fail)
     assert command.main(["--model-path", "a", "--port", "0"]) == 2
     err = capsys.readouterr().err
     assert err == "seedance-server: error: no model at a\\nb\\x1b[2J: nothing there\n"

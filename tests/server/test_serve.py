@@ -1,4 +1,4 @@
-"""Tests of `seedance_server.serve`: the whole server on real sockets and a real thread, the engine scripted."""
+"""Tests of `seedance_server.serve`: real sockets, a real thread, and an engine that is scripted."""
 
 import socket
 import threading
@@ -6,11 +6,11 @@ import threading
 import pytest
 import trio
 
-from seedance_server.admission import ServedModel
 from seedance_server.config import Config
 from seedance_server.engine.errors import ModelNotFound
 from seedance_server.errors import ListenError
 from seedance_server.serve import serve
+from seedance_server.served_model import ServedModel
 from seedance_server.testing import ScriptedEncoder, ScriptedEngine
 from tests.server.wire_client import http, wire_client
 

@@ -31,7 +31,7 @@ from seedance_wire.messages import (
     Submit,
     Welcome,
 )
-from seedance_wire.raw_blocks import BlockParser, write_block
+from seedance_wire.raw_blocks import Block, BlockParser, write_block
 from seedance_wire.state import ConnectionState, Role
 
 __all__ = ["TARGETS", "frame_messages"]
@@ -94,7 +94,7 @@ def raw_blocks(data: bytes) -> None:
 
     def outcome(chunks: Sequence[bytes]) -> object:
         parser = BlockParser(max_block_chars=4096)
-        found = []
+        found: list[Block] = []
         try:
             for chunk in chunks:
                 found += parser.feed(chunk)

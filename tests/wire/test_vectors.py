@@ -1,6 +1,7 @@
 """The conformance vectors: what any implementation must read and write, ours first."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,20 @@ def test_messages_hold_every_error_code() -> None:
             if isinstance(message, Refused):
                 found.add(message.code)
     assert found == set(ErrorCode)
+
+
+def test_specification_quotes_bytes_of_the_vectors() -> None:
+    """An example in the text that no test runs would be wrong one day."""
+    text = VECTORS.with_name("PROTOCOL.md").read_text()
+    vectors = "".join(path.read_text() for path in VECTORS.glob("*.json"))
+    quoted = re.findall(r"`((?:[0-9a-f]{2}){2,})`", text)
+    dumps = [block for block in re.findall(r"```\n(.*?)```", text, re.DOTALL) if "Envelope." in block]
+    for dump in dumps:
+        lines = [re.match(r" *((?:[0-9a-f]{2} )+)", line) for line in dump.splitlines()]
+        quoted.append("".join(line[1].replace(" ", "") for line in lines if line))
+    assert len(quoted) == 5
+    for bytes_shown in quoted:
+        assert f'"{bytes_shown}"' in vectors
 
 
 @cases("rejects.json")

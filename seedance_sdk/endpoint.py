@@ -45,6 +45,10 @@ class Endpoint:
         if parts.username or parts.password:
             raise ValueError("the URL must not hold credentials; give api_key")
         _ = parts.port  # raises ValueError where it is no number
+        try:
+            parts.hostname.encode("idna")
+        except UnicodeError as error:
+            raise ValueError(f"the URL's host {parts.hostname!r} can't be looked up: {error}") from None
         if not url.isascii() or not url.isprintable() or " " in url:
             raise ValueError("the URL must be printable ASCII; encode other characters")
         headers = {"User-Agent": user_agent}

@@ -41,11 +41,13 @@ class GuardedStream(trio.abc.Stream):
     Attributes:
         ended: Set when the transport is closed, broken or over a bound, or when a refusal has been read.
         tripped: The bound that was broken, in words, or None.
+        stalled: Whether that was a send that nobody read; any other bound is one on what the server sends.
     """
 
     def __init__(self, transport: trio.abc.Stream, *, max_message_bytes: int, send_timeout_s: float) -> None:
         self.ended = trio.Event()
         self.tripped: str | None = None
+        self.stalled = False
         self._transport = transport
         self._between_messages_bytes = 2 * max_message_bytes + 65_536
         self._send_timeout_s = send_timeout_s
@@ -121,6 +123,7 @@ class GuardedStream(trio.abc.Stream):
             if not sent:
                 await self.abort()
         if not sent:
+            self.stalled = True
             await self._trip(f"nothing was read for {self._send_timeout_s:g} s")
 
     async def wait_send_all_might_not_block(self) -> None:

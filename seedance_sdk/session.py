@@ -256,7 +256,7 @@ class Session:
         return Ack(processed=processed)
 
     def _encode_submit(self, generation: Generation) -> bytes | str | None:
-        if generation.discarding:  # cancelled before its turn: nothing is sent
+        if generation.discarding or generation.ended:  # given up before its turn: nothing is sent
             self._forget(generation)
             return None
         if self._draining:  # GOAWAY came before its turn: another session can have it

@@ -117,7 +117,7 @@ class WebSocketTransport:
         """Why the connection ended."""
         closed = self._websocket.closed
         if self._stream.tripped is not None:
-            kind = ConnectionLost if self._stream.tripped.startswith("nothing was read") else ProtocolError
+            kind = ConnectionLost if self._stream.stalled else ProtocolError
             return kind(f"the connection was given up: {self._stream.tripped}", close_code=1006)
         if closed is None:
             return ProtocolError("the server sent bytes that are no WebSocket frames", close_code=1002)

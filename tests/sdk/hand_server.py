@@ -74,6 +74,15 @@ class HandServer:
         assert isinstance(event, kind), event
         return event
 
+    async def rest(self) -> list[object]:
+        """Takes everything until the client closes."""
+        events: list[object] = []
+        async for data in self.wire.at_server:
+            self.connection.receive_data(data)
+            while (event := self.connection.next_event()) is not None:
+                events.append(event)
+        return events
+
     async def silent(self) -> None:
         """Asserts that the client has nothing to say."""
         await trio.testing.wait_all_tasks_blocked()

@@ -351,3 +351,18 @@ async def test_session_aclose_is_bounded_when_the_server_reads_nothing(
 async def _ignoring_errors(session: Session) -> None:
     with pytest.raises(ClientClosed):
         await session.submit(asked(), FOREVER)
+
+
+async def test_session_closed_with_requests_in_line_sends_none_of_them(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """What has failed for its caller is not sent behind their back."""
+    server = HandServer()
+    async with opened(server) as session, trio.open_nursery() as nursery:
+        for _ in range(20):
+            nursery.start_soon(_ignoring_errors, session)
+        await trio.testing.wait_all_tasks_blocked()  # eight are on their way, one waits at the door
+        nursery.start_soon(session.aclose)
+        await trio.testing.wait_all_tasks_blocked()
+        kinds = [type(event) for event in await server.rest()]
+    assert kinds == [Submit] * 9 + [Bye]

@@ -97,6 +97,13 @@ def has_chat_template(model_path: str) -> bool:
     )
 
 
+def printable(text: str) -> str:
+    """Return the text without control characters: what a model says must not steer the terminal."""
+    return "".join(
+        sign if sign.isprintable() or sign in "\n\t" else "\N{REPLACEMENT CHARACTER}" for sign in text
+    )
+
+
 class Stage:
     """Where the answers appear: side by side on a terminal, line by line elsewhere."""
 
@@ -110,8 +117,9 @@ class Stage:
 
         def show(text: str) -> None:
             nonlocal started
-            self._console.print(Text(text if started else text.lstrip()), end="", soft_wrap=True)
-            started = True
+            text = printable(text) if started else printable(text).lstrip()
+            self._console.print(Text(text), end="", soft_wrap=True)
+            started = started or bool(text)
 
         answer = await ask(client, task.request, show)
         self._console.print()
@@ -129,7 +137,7 @@ class Stage:
             with Live(console=self._console, refresh_per_second=20) as live:
 
                 def draw(index: int, text: str) -> None:
-                    texts[index] += text
+                    texts[index] += printable(text)
                     live.update(self._panels(tasks, texts))
 
                 async with trio.open_nursery() as nursery:
@@ -140,7 +148,7 @@ class Stage:
                 self._console.print(f"  [{index + 1}] {task.title}", markup=False, soft_wrap=True)
 
             def keep(index: int, text: str) -> None:
-                texts[index] += text
+                texts[index] += printable(text)
 
             async with trio.open_nursery() as printing:
                 printing.start_soon(self._print_lines, texts)

@@ -101,8 +101,8 @@ def convert(gguf: Path, directory: Path, report: Report) -> None:
     """Read a GGUF file through Transformers and write model and tokenizer as safetensors, in bfloat16.
 
     Most of the time goes into reading a vocabulary of 262,144 tokens, in Python, for the tokenizer and again
-    for the model: so the tokenizer is made beside it, in a second process. Takes 30-60 s on two cores and about
-    4 GB of memory. Limits PyTorch to one thread: call it in a process of its own.
+    for the model: so the tokenizer is made beside it, in a second process. Takes 30-60 s on two cores and
+    about 4 GB of memory. Limits PyTorch to one thread: call it in a process of its own.
     """
     # Imported here: they take seconds, and a cached model needs neither.
     import torch  # noqa: PLC0415

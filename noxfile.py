@@ -25,7 +25,7 @@ PINNED = ("--disable-pip-version-check", "--constraint", "constraints.txt")
 TEST_TOOLS = ("hypothesis", "pytest", "pytest-timeout", "pytest-trio")
 GROUPS = {
     "product": ("--editable", "wire", "--editable", "seedance_sdk", "--editable", ".[demo]", "rich"),
-    # To build the distributions, to compile the schema, to check the SDK's types, to attack the guarded socket.
+    # To build the distributions, compile the schema, check the SDK's types, attack the guarded socket.
     "test": (*TEST_TOOLS, "build", "setuptools", "grpcio-tools", "mypy-protobuf", "mypy", "kosoku"),
     "lint": (*TEST_TOOLS, "codespell", "import-linter", "mypy", "nox", "ruff", "types-protobuf"),
     "fuzz": ("atheris",),

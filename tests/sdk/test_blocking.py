@@ -257,16 +257,19 @@ def test_ctrl_c_cancels_the_generation_and_the_process_ends(
 
 
 @pytest.mark.slow
-def test_process_ends_by_itself_with_a_client_left_open() -> None:
-    """No close, no context manager: the program of the documentation ends all the same."""
+def test_process_ends_by_itself_and_says_goodbye_with_a_client_left_open() -> None:
+    """No close, no context manager: the program of the documentation ends cleanly all the same."""
     program = """
+import atexit
+atexit.register(lambda: print("connections left:", server.connections))  # runs after what is registered later
 from seedance_sdk import SeedanceClient
 from seedance_sdk.testing import Answer, ScriptedServer
-client = SeedanceClient(connector=ScriptedServer(Answer("a", endless=True)))
+server = ScriptedServer(Answer("a", endless=True))
+client = SeedanceClient(connector=server)
 stream = client.complete(prompt="x", stream=True)
 print(next(stream).delta)
 """
     done = subprocess.run(
         [sys.executable, "-X", "dev", "-c", program], capture_output=True, text=True, timeout=30, check=False
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "a\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "a\nconnections left: 0\n", "")

@@ -202,15 +202,19 @@ async def test_users_own_exception_is_not_wrapped_in_a_group() -> None:
     assert server.connections == 0
 
 
-async def test_cancelled_body_leaves_at_once(autojump_clock: trio.testing.MockClock) -> None:
-    """Cancellation waits for no goodbye."""
+@pytest.mark.parametrize("greets", [True, False])
+async def test_cancelled_body_leaves_at_once(greets: bool, autojump_clock: trio.testing.MockClock) -> None:
+    """Cancellation waits for no goodbye, whatever the server does."""
     server = HandServer()
     began = trio.current_time()
-    with trio.move_on_after(1) as scope:
-        async with AsyncSeedanceClient(connector=server) as client:
-            await client.chat(messages=HI)
-    assert scope.cancelled_caught
-    assert trio.current_time() - began == pytest.approx(1)
+    async with trio.open_nursery() as nursery:
+        if greets:
+            nursery.start_soon(server.greet)
+        with trio.move_on_after(1) as scope:
+            async with AsyncSeedanceClient(connector=server) as client:
+                await client.chat(messages=HI)
+        assert scope.cancelled_caught
+        assert trio.current_time() - began == pytest.approx(1)
 
 
 def test_environment_gives_address_and_key(monkeypatch: pytest.MonkeyPatch) -> None:

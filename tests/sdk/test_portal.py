@@ -228,3 +228,25 @@ def test_portal_outlived_by_nothing(resource: Resource, post: bool) -> None:
     else:
         with pytest.raises(ClientClosed):
             action()
+
+
+def test_portal_call_that_arrives_while_it_closes_is_refused() -> None:
+    """A call may cross with a close at any moment; it is refused, and the close goes on."""
+    leaving = threading.Event()
+    leave = trio.Event()
+
+    @asynccontextmanager
+    async def slow_to_leave() -> AsyncIterator[Resource]:
+        yield Resource()
+        leaving.set()
+        await leave.wait()
+
+    portal = Portal(slow_to_leave(), close_timeout_s=10)
+    portal.call(nothing)
+    portal._host.post(portal._host.stop.set)
+    assert leaving.wait(10)
+    threading.Timer(0.05, portal._host.post, (leave.set,)).start()
+    with pytest.raises(ClientClosed):
+        portal.call(nothing)
+    portal.close()
+    assert not portal._host.thread.is_alive()

@@ -17,6 +17,7 @@ from seedance_sdk.errors import (
     ConnectionLost,
     InvalidRequest,
     Overloaded,
+    ProtocolError,
     RequestTooLarge,
     SeedanceError,
 )
@@ -366,3 +367,18 @@ async def test_session_closed_with_requests_in_line_sends_none_of_them(
         await trio.testing.wait_all_tasks_blocked()
         kinds = [type(event) for event in await server.rest()]
     assert kinds == [Submit] * 9 + [Bye]
+
+
+async def test_session_sends_nothing_after_the_server_broke_the_protocol() -> None:
+    """What is due in the same moment is dropped; tried often, because the order of two tasks is a toss."""
+    for _ in range(20):
+        server = HandServer()
+        async with opened(server) as session:
+            generation = await begin(session, server)
+            await server.say(delta(1, 1, "a", 0))
+            await trio.testing.wait_all_tasks_blocked()
+            server.wire.to_client.send_nowait(b"\xff")
+            session.note_processed(1, 1)
+            assert await generation.receive() is not None
+            with pytest.raises(ProtocolError):
+                await generation.receive()

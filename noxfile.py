@@ -25,7 +25,8 @@ PINNED = ("--disable-pip-version-check", "--constraint", "constraints.txt")
 TEST_TOOLS = ("hypothesis", "pytest", "pytest-timeout", "pytest-trio")
 GROUPS = {
     "product": ("--editable", "wire", "--editable", "seedance_sdk", "--editable", ".[demo]", "rich"),
-    "test": (*TEST_TOOLS, "build", "setuptools"),
+    # To build the distributions, compile the schema, check the SDK's types, attack the guarded socket.
+    "test": (*TEST_TOOLS, "build", "setuptools", "grpcio-tools", "mypy-protobuf", "mypy", "kosoku"),
     "lint": (*TEST_TOOLS, "codespell", "import-linter", "mypy", "nox", "ruff", "types-protobuf"),
     "fuzz": ("atheris",),
 }
@@ -140,8 +141,11 @@ def sdk_alone(session: nox.Session) -> None:
     # In a copy without our packages: the tests import what was installed, and nothing else is in reach.
     alone = Path(session.create_tmp()) / "alone"
     shutil.rmtree(alone, ignore_errors=True)
-    for name in ("tests", "wire/vectors", "fuzz"):
-        shutil.copytree(ROOT / name, alone / name, ignore=shutil.ignore_patterns("__pycache__"))
+    ours = shutil.ignore_patterns("__pycache__", "seedance_wire")
+    for name in ("tests", "wire", "fuzz"):
+        shutil.copytree(ROOT / name, alone / name, ignore=ours)
+    (alone / "seedance_sdk").mkdir()
+    shutil.copy(ROOT / "seedance_sdk" / "README.md", alone / "seedance_sdk")
     shutil.copy(ROOT / "pyproject.toml", alone)
     session.chdir(alone)
     session.run(

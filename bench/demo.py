@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import argparse
 import math
-import signal
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import trio
 from attrs import frozen
+from rich.box import SIMPLE_HEAD
 from rich.columns import Columns
 from rich.console import Console
 from rich.live import Live
@@ -23,9 +24,9 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from figures import Answer, ask, milliseconds, percentile
+from figures import Answer, ask, first_error, milliseconds, percentile
 from seedance_sdk import AsyncSeedanceClient, SeedanceError
-from server_process import ServerFailed, demo_model, running_server
+from server_process import ServerFailed, demo_model, running_server, stop_like_ctrl_c_on_sigterm
 
 FEW_SHOT = """\
 Short, friendly and correct answers to simple questions.
@@ -42,20 +43,21 @@ A: The capital of France is Paris, a city on the river Seine.
 
 Q: {question}
 A:"""
-QUESTIONS = ("What is the capital of Japan?", "What is a library?", "Why do we need trees?")
+QUESTIONS = ("What is the capital of Japan?", "What is a library?", "What does a doctor do?")
 OPENINGS = (
-    "Once upon a time there was a little dragon who",
+    "Once upon a time there was a small boat that",
+    "The old lighthouse stood on a rock by the sea.",
     "It was a cold winter morning and",
-    "A short letter to a friend\n\nDear Anna,\n\n",
 )
 CHAT_TASKS = (
-    "Tell me a short story about a little dragon.",
+    "Tell me a short story about a small boat.",
+    "Describe an old lighthouse on a rock by the sea.",
     "Describe a cold winter morning.",
-    "Write a short letter to my friend Anna.",
 )
 # Plain text gets a line for each stream this often: one sees them side by side, and the output stays short.
 PLAIN_INTERVAL_S = 0.5
-PLAIN_WIDTH = 110
+PLAIN_WIDTH = 100
+LONGEST_TITLE = 24  # leaves room for the figures in 80 columns
 
 
 @frozen
@@ -76,7 +78,7 @@ def tasks(chat: bool) -> tuple[list[Task], list[Task]]:
     short["stop"] = ["\n\n", "\nQ:"]
     return (
         [Task(question, {"prompt": FEW_SHOT.format(question=question), **short}) for question in QUESTIONS],
-        [Task(opening.strip(), {"prompt": opening, **long}) for opening in OPENINGS],
+        [Task(opening, {"prompt": opening, **long}) for opening in OPENINGS],
     )
 
 
@@ -95,6 +97,13 @@ def has_chat_template(model_path: str) -> bool:
     )
 
 
+def printable(text: str) -> str:
+    """Return the text without control characters: what a model says must not steer the terminal."""
+    return "".join(
+        sign if sign.isprintable() or sign in "\n\t" else "\N{REPLACEMENT CHARACTER}" for sign in text
+    )
+
+
 class Stage:
     """Where the answers appear: side by side on a terminal, line by line elsewhere."""
 
@@ -108,8 +117,9 @@ class Stage:
 
         def show(text: str) -> None:
             nonlocal started
-            self._console.print(Text(text if started else text.lstrip()), end="", soft_wrap=True)
-            started = True
+            text = printable(text) if started else printable(text).lstrip()
+            self._console.print(Text(text), end="", soft_wrap=True)
+            started = started or bool(text)
 
         answer = await ask(client, task.request, show)
         self._console.print()
@@ -127,7 +137,7 @@ class Stage:
             with Live(console=self._console, refresh_per_second=20) as live:
 
                 def draw(index: int, text: str) -> None:
-                    texts[index] += text
+                    texts[index] += printable(text)
                     live.update(self._panels(tasks, texts))
 
                 async with trio.open_nursery() as nursery:
@@ -138,7 +148,7 @@ class Stage:
                 self._console.print(f"  [{index + 1}] {task.title}", markup=False, soft_wrap=True)
 
             def keep(index: int, text: str) -> None:
-                texts[index] += text
+                texts[index] += printable(text)
 
             async with trio.open_nursery() as printing:
                 printing.start_soon(self._print_lines, texts)
@@ -152,7 +162,7 @@ class Stage:
     def _panels(self, tasks: list[Task], texts: list[str]) -> Columns:
         width = max(24, self._console.width // len(tasks) - 1)
         return Columns(
-            Panel(Text(text.strip()), title=Text(task.title.splitlines()[0]), width=width, height=16)
+            Panel(Text(text.strip()), title=Text(task.title), width=width, height=16)
             for task, text in zip(tasks, texts, strict=True)
         )
 
@@ -171,9 +181,8 @@ class Stage:
 
 def numbers(rows: list[tuple[Task, Answer]]) -> Table:
     """Lay out what each answer took."""
-    table = Table(title="as the client saw it", title_justify="left")
-    for heading in ("answer", "tokens", "first token", "tokens/s", "gap P50", "gap P99", "gap max"):
-        table.add_column(heading, justify="left" if heading == "answer" else "right", no_wrap=True)
+    headings = ("tokens", "first token", "tokens/s", "gap P50", "gap P99", "gap max")
+    table = _table("as the client saw it, times in ms", headings)
     for task, answer in rows:
         gaps = answer.gaps_s
         rate = answer.tokens_per_second
@@ -191,19 +200,25 @@ def numbers(rows: list[tuple[Task, Answer]]) -> Table:
 
 def stages(rows: list[tuple[Task, Answer]]) -> Table:
     """Lay out where the server spent the time to the first token."""
-    table = Table(title="the first token, as the server spent it", title_justify="left")
     names = ("queue", "preprocess", "prefill", "first_decode", "cache_sync", "egress")
-    for heading in ("answer", *(name.replace("_", " ") for name in names)):
-        table.add_column(heading, justify="left" if heading == "answer" else "right", no_wrap=True)
+    headings = [name.replace("_", " ") for name in names]
+    table = _table("the time to the first token, as the server spent it, in ms", headings)
     for task, answer in rows:
         times = [getattr(answer.timing, f"{name}_ms", math.nan) for name in names]
-        table.add_row(Text(_shortened(task.title)), *(f"{value:.1f} ms" for value in times))
+        table.add_row(Text(_shortened(task.title)), *(f"{value:.1f}" for value in times))
+    return table
+
+
+def _table(title: str, headings: Sequence[str]) -> Table:
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
+    table.add_column("answer", no_wrap=True)
+    for heading in headings:
+        table.add_column(heading, justify="right")
     return table
 
 
 def _shortened(title: str) -> str:
-    line = title.splitlines()[0]
-    return line if len(line) <= 30 else line[:29] + "…"
+    return title if len(title) <= LONGEST_TITLE else title[: LONGEST_TITLE - 1] + "…"
 
 
 async def converse(url: str, chat: bool, console: Console) -> None:
@@ -244,8 +259,9 @@ def main() -> int:
     def report(line: str) -> None:
         console.print(f"  {line}", style="dim", markup=False, highlight=False, soft_wrap=True)
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the server must not outlive its demo
+    stop_like_ctrl_c_on_sigterm()
     started_s = time.monotonic()
+    status = 0
     try:
         console.rule("the model")
         path = options.model_path or demo_model()
@@ -254,15 +270,15 @@ def main() -> int:
         console.rule("the server")
         with running_server(["--model-path", path, "--port", "0"], report) as server:
             report(f"ready on {server.url} after {server.start_s:.1f} s")
-            trio.run(converse, server.url, chat, console, strict_exception_groups=False)
+            trio.run(converse, server.url, chat, console)
         console.print(f"The server has stopped. {time.monotonic() - started_s:.0f} s in all.")
-    except (ServerFailed, SeedanceError) as error:
-        print(f"demo: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
+    except* (ServerFailed, SeedanceError) as failures:
+        print(f"demo: {first_error(failures)}", file=sys.stderr)
+        status = 1
+    except* KeyboardInterrupt:
         print("demo: stopped", file=sys.stderr)
-        return 130
-    return 0
+        status = 130
+    return status
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from attrs import define, field
 
 from seedance_sdk import AsyncSeedanceClient, Chunk, StageTiming
 
-__all__ = ["Answer", "ask", "milliseconds", "percentile"]
+__all__ = ["Answer", "ask", "first_error", "milliseconds", "percentile"]
 
 
 @define
@@ -93,6 +93,15 @@ def _note(answer: Answer, chunk: Chunk) -> None:
         answer.timing = chunk.timing
 
 
+def first_error(failures: BaseExceptionGroup[Exception]) -> Exception:
+    """Return one of the errors in a group: when a connection fails, its streams all say the same."""
+    error: BaseException = failures
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    assert isinstance(error, Exception)
+    return error
+
+
 def percentile(values: Sequence[float], share: float) -> float:
     """Return the smallest value that at least `share` (0 to 1) of the values do not exceed; NaN for none."""
     ordered = sorted(value for value in values if not math.isnan(value))
@@ -102,5 +111,5 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def milliseconds(seconds: float) -> str:
-    """Write a time for a table."""
-    return "-" if math.isnan(seconds) else f"{seconds * 1000:.0f} ms"
+    """Write a time for a table, in milliseconds without the unit."""
+    return "-" if math.isnan(seconds) else f"{seconds * 1000:.0f}"

@@ -12,7 +12,6 @@ import json
 import math
 import os
 import platform
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,9 +23,9 @@ from typing import Any
 import trio
 from attrs import define, field
 
-from figures import Answer, ask, milliseconds, percentile
+from figures import Answer, ask, first_error, percentile
 from seedance_sdk import AsyncSeedanceClient, SeedanceError
-from server_process import ServerFailed, demo_model, running_server
+from server_process import ServerFailed, demo_model, running_server, stop_like_ctrl_c_on_sigterm
 
 __all__ = ["Level", "load", "main", "summary"]
 
@@ -43,6 +42,11 @@ TOPICS = (
 )
 # The SDK shares one connection among its streams, as applications do; the server allows 64 on one.
 STREAMS_PER_CONNECTION = 32
+# fmt: off
+TABLE_HEADINGS = (
+    "streams", "requests", "failed", "tok/s", "TTFT P50", "P95", "P99", "ITL P50", "P95", "P99", "max",
+)
+# fmt: on
 SHARES = (0.50, 0.95, 0.99)
 
 
@@ -142,39 +146,16 @@ def _percentiles(values: Sequence[float]) -> dict[str, float | None]:
 
 def table(levels: Sequence[dict[str, Any]]) -> str:
     """Lay the summaries out as text."""
-    head = (
-        "streams",
-        "requests",
-        "failed",
-        "tok/s",
-        "TTFT P50",
-        "P95",
-        "P99",
-        "ITL P50",
-        "P95",
-        "P99",
-        "max",
-    )
-    rows: list[tuple[str, ...]] = [head]
+    rows: list[Sequence[str]] = [TABLE_HEADINGS]
     for level in levels:
-        first, gaps = level["ttft_ms"], level["itl_ms"]
-        times = (
-            *(first[name] for name in ("p50", "p95", "p99")),
-            *(gaps[n] for n in ("p50", "p95", "p99", "max")),
-        )
-        rows.append(
-            (
-                str(level["streams"]),
-                str(level["requests"]),
-                str(level["failed"]),
-                f"{level['tokens_per_second']:.1f}",
-                *(milliseconds(math.nan if value is None else value / 1000) for value in times),
-            )
-        )
-    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
-    return "\n".join(
-        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows
-    )
+        times = [level["ttft_ms"][name] for name in ("p50", "p95", "p99")]
+        times += [level["itl_ms"][name] for name in ("p50", "p95", "p99", "max")]
+        counts = [str(level[name]) for name in ("streams", "requests", "failed")]
+        rate = f"{level['tokens_per_second']:.1f}"
+        rows.append([*counts, rate, *("-" if time is None else f"{time:.0f}" for time in times)])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(map(str.rjust, row, widths)) for row in rows)
+    return "\n".join(("times in ms, as the client saw them", *lines))
 
 
 def machine() -> dict[str, Any]:
@@ -251,15 +232,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--results", type=Path, default=RESULTS, help="where the JSON goes (default bench/results)"
     )
     options = parser.parse_args(arguments)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the server must not outlive this process
+    stop_like_ctrl_c_on_sigterm()
+    status, record = 0, None
     try:
         record = run(options, lambda line: print(line, file=sys.stderr, flush=True))
-    except ServerFailed as error:
-        print(f"bench: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
+    except* (ServerFailed, SeedanceError) as failures:
+        print(f"bench: {first_error(failures)}", file=sys.stderr)
+        status = 1
+    except* KeyboardInterrupt:
         print("bench: stopped", file=sys.stderr)
-        return 130
+        status = 130
+    if record is None:
+        return status
     options.results.mkdir(parents=True, exist_ok=True)
     written = options.results / f"load-{record['taken_at'].replace(':', '').replace('+0000', 'Z')}.json"
     written.write_text(json.dumps(record, indent=2) + "\n")

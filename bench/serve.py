@@ -5,11 +5,10 @@ Everything after `--` is given to `seedance-server` as it is. Ctrl-C stops it.
 
 from __future__ import annotations
 
-import signal
 import sys
 from collections.abc import Sequence
 
-from server_process import ServerFailed, demo_model, running_server
+from server_process import ServerFailed, demo_model, running_server, stop_like_ctrl_c_on_sigterm
 
 __all__ = ["main"]
 
@@ -57,5 +56,5 @@ def report(line: str) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    stop_like_ctrl_c_on_sigterm()
     sys.exit(main(sys.argv[1:]))

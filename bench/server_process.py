@@ -22,7 +22,7 @@ from typing import IO
 
 from attrs import frozen
 
-__all__ = ["RunningServer", "ServerFailed", "demo_model", "running_server"]
+__all__ = ["RunningServer", "ServerFailed", "demo_model", "running_server", "stop_like_ctrl_c_on_sigterm"]
 
 READY = re.compile(r"^seedance-server ready on (ws://\S+)$")
 # Loading a model of several gigabytes from a cold disk takes minutes; more than this is a server that hangs.
@@ -154,6 +154,14 @@ def _read_log(
 
 def _with_log(message: str, log: collections.deque[str]) -> str:
     return "\n  ".join([message, *log])
+
+
+def stop_like_ctrl_c_on_sigterm() -> None:
+    """Let SIGTERM end this process the way Ctrl-C does, so that the server never outlives it.
+
+    Sent on as SIGINT, which trio turns into a clean KeyboardInterrupt; raised here, it would hit trio itself.
+    """
+    signal.signal(signal.SIGTERM, lambda _number, _frame: signal.raise_signal(signal.SIGINT))
 
 
 def demo_model() -> str:

@@ -19,13 +19,14 @@ import sniffio
 import trio
 
 from seedance_sdk.completion import Completion
+from seedance_sdk.endpoint import Endpoint
 from seedance_sdk.errors import ClientClosed, UnsupportedEventLoop
 from seedance_sdk.generation import Generation
 from seedance_sdk.limits import Limits
 from seedance_sdk.parameters import Message, Options, Request, chat_request, complete_request
 from seedance_sdk.session import Session
 from seedance_sdk.stream import AsyncStream, out_of_time
-from seedance_sdk.transport import Connector, Endpoint, WebSocketConnector
+from seedance_sdk.transport import Connector, WebSocketConnector
 
 __all__ = ["DEFAULT_URL", "AsyncSeedanceClient", "make_endpoint"]
 
@@ -247,14 +248,12 @@ class AsyncSeedanceClient:
         self._closed = True
         if background is None or nursery is None:
             return None
-        try:
-            if not _has_cancelled(error):
-                with trio.CancelScope(shield=True):  # bounded by close_timeout_s in each
-                    async with trio.open_nursery() as goodbyes:
-                        for session in self._sessions:
-                            goodbyes.start_soon(session.aclose)
-        finally:
-            nursery.cancel_scope.cancel()
+        # Shielded, but bounded by close_timeout_s; sessions of a caller that is cancelled have ended already.
+        with trio.CancelScope(shield=True):
+            async with trio.open_nursery() as goodbyes:
+                for session in self._sessions:
+                    goodbyes.start_soon(session.aclose)
+        nursery.cancel_scope.cancel()
         # A nursery wraps what its body raises in a group. The caller did not ask for a nursery, so their own
         # exceptions pass it by; only cancellation has to go through it.
         if _has_cancelled(error):

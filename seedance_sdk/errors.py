@@ -350,7 +350,7 @@ def error_of_close(close_code: int, reason: str) -> SeedanceError:
         name = "unknown code"
     said = f": {reason}" if reason else ""
     return kind(
-        f"the server closed the connection with {close_code} ({name}){said}",
+        f"the connection was closed with {close_code} ({name}){said}",
         close_code=close_code,
         reason=reason,
     )

@@ -59,7 +59,7 @@ class Generation:
         ended: Whether nothing more will arrive.
         discarding: Whether its reader has left.
         sent: Whether SUBMIT was sent for it.
-        cancel_sent: Whether CANCEL was sent for it.
+        cancel_requested: Whether its session has been asked for a CANCEL.
     """
 
     def __init__(
@@ -77,11 +77,12 @@ class Generation:
         self.ended = False
         self.discarding = False
         self.sent = False
-        self.cancel_sent = False
+        self.cancel_requested = False
         self._owner = owner
         self._limits = limits
         self._clock = clock
         self._error: SeedanceError | None = None
+        self._left: SeedanceError = StreamClosed("the stream was closed by its reader")
         self._put, self._take = trio.open_memory_channel[_Arrival](limits.max_buffered_frames)
         self._buffered_bytes = 0
 
@@ -107,9 +108,10 @@ class Generation:
         Raises:
             ProtocolError: The server sent more than the window allows, or more than an answer may hold.
         """
-        self.ended = isinstance(frame, Error) or (isinstance(frame, Flush) and frame.final is not None)
+        last = isinstance(frame, Error) or (isinstance(frame, Flush) and frame.final is not None)
         if self.discarding:
             self._owner.note_processed(self.stream_id, frame.id)
+            self.ended = last
             return
         size_bytes = _text_bytes(frame)
         if frame.offset + size_bytes > self._limits.max_response_bytes:
@@ -122,7 +124,8 @@ class Generation:
         except trio.WouldBlock:
             frames = self._limits.max_buffered_frames
             raise ProtocolError(f"the server sent more than the window holds: over {frames} frames") from None
-        if self.ended:
+        if last:
+            self.ended = True
             self._put.close()
 
     def fail(self, error: SeedanceError) -> None:
@@ -162,18 +165,23 @@ class Generation:
                 self._error = error_of_wire(frame)
             elif isinstance(frame, Delta) or frame.final is not None:
                 return _chunk(frame, arrival.received_at)
-        raise StreamClosed("the stream was closed by its reader")
+        raise copy.copy(self._left)
 
     def cancel(self) -> None:
         """Asks the server to end it; what arrives until then, and the last frame, can still be taken."""
         if not self.ended:
             self._owner.request_cancel(self)
 
-    def abandon(self) -> None:
-        """Its reader has left: cancels, drops what is buffered, and acknowledges what still comes."""
+    def abandon(self, reason: SeedanceError | None = None) -> None:
+        """Its reader has left: cancels, drops what is buffered, and acknowledges what still comes.
+
+        Args:
+            reason: What to raise if the stream is read again; `StreamClosed` by default.
+        """
         if self.discarding:
             return
         self.discarding = True
+        self._left = reason or self._left
         last_id = 0
         while True:
             try:

@@ -41,16 +41,20 @@ class GuardedStream(trio.abc.Stream):
     Attributes:
         ended: Set when the transport is closed, broken or over a bound, or when a refusal has been read.
         tripped: The bound that was broken, in words, or None.
+        stalled: Whether that was a send that nobody read; any other bound is one on what the server sends.
     """
 
     def __init__(self, transport: trio.abc.Stream, *, max_message_bytes: int, send_timeout_s: float) -> None:
         self.ended = trio.Event()
         self.tripped: str | None = None
+        self.stalled = False
         self._transport = transport
         self._between_messages_bytes = 2 * max_message_bytes + 65_536
         self._send_timeout_s = send_timeout_s
         self._since_message = 0
         self._accepted = False
+        self._aborted = False
+        self._closed = False
         self._head = bytearray()
 
     def note_accepted(self) -> None:
@@ -89,6 +93,7 @@ class GuardedStream(trio.abc.Stream):
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         """Returns at least one byte, or ``b""`` at the end."""
+        self._raise_if_aborted()
         try:
             data = bytes(await self._transport.receive_some(max_bytes))
         except (trio.BrokenResourceError, trio.ClosedResourceError):
@@ -108,6 +113,7 @@ class GuardedStream(trio.abc.Stream):
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         """Sends everything in time; if cancelled or late, the transport is aborted and nothing can follow."""
+        self._raise_if_aborted()
         sent = False
         try:
             with trio.move_on_after(self._send_timeout_s):
@@ -117,11 +123,16 @@ class GuardedStream(trio.abc.Stream):
             if not sent:
                 await self.abort()
         if not sent:
+            self.stalled = True
             await self._trip(f"nothing was read for {self._send_timeout_s:g} s")
 
     async def wait_send_all_might_not_block(self) -> None:
         """Waits until the transport may take more."""
         await self._transport.wait_send_all_might_not_block()
+
+    def _raise_if_aborted(self) -> None:
+        if self._aborted and not self._closed:
+            raise trio.BrokenResourceError("the connection was aborted")
 
     async def _trip(self, bound: str) -> None:
         self.tripped = bound
@@ -130,11 +141,13 @@ class GuardedStream(trio.abc.Stream):
 
     async def abort(self) -> None:
         """Closes the transport at once, with nothing more sent or waited for; safe to repeat."""
+        self._aborted = True
         self.ended.set()
         with trio.CancelScope(shield=True):  # closing forcefully never blocks
             await trio.aclose_forcefully(self._transport)
 
     async def aclose(self) -> None:
         """Closes the transport; a cancelled close still closes."""
+        self._closed = True
         self.ended.set()
         await self._transport.aclose()

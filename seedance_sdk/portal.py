@@ -150,10 +150,9 @@ class _Host(Generic[R]):
         self.stop = trio.Event()
         self.started = False
         self._resource = resource
-        self._entered: R | None = None
         self._token: trio.lowlevel.TrioToken | None = None
         self._ready = threading.Event()
-        self._nursery: trio.Nursery | None = None
+        self._open: tuple[R, trio.Nursery] | None = None  # while calls may begin
 
     def start(self) -> None:
         if not self.started:
@@ -175,10 +174,11 @@ class _Host(Generic[R]):
 
     def begin(self, call: _Call[R, Any]) -> None:
         """Starts a call; in the thread."""
-        if self._nursery is None:
+        if self._open is None:
             call.done.set()
         else:
-            self._nursery.start_soon(call.run, self._entered)
+            resource, nursery = self._open
+            nursery.start_soon(call.run, resource)
 
     def _run(self) -> None:
         try:
@@ -187,14 +187,14 @@ class _Host(Generic[R]):
             self._ready.set()
 
     async def _main(self) -> None:
-        async with self._resource as self._entered, trio.open_nursery() as nursery:
-            self._nursery = nursery
+        async with self._resource as resource, trio.open_nursery() as nursery:
+            self._open = (resource, nursery)
             self._token = trio.lowlevel.current_trio_token()
             self._ready.set()
             try:
                 await self.stop.wait()
             finally:
-                self._nursery = None  # begin() must not use it while it closes
+                self._open = None  # a nursery that closes takes no more
                 nursery.cancel_scope.cancel()
 
 

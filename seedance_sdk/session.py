@@ -116,9 +116,10 @@ class Session:
                 async with self._connect() as transport:
                     await self._serve(transport)
         except SeedanceError as error:
-            self._note(error)
+            self._fail(error)
         finally:
-            self._end()
+            self._fail(ClientClosed("the client was closed"))
+            self._ended.set()
 
     async def _serve(self, transport: Transport) -> None:
         self._outbox.append(partial(self._connection.send, _hello()))
@@ -128,10 +129,10 @@ class Session:
                 try:
                     await task(transport)
                 except SeedanceError as error:
-                    self._note(error)
+                    self._fail(error)
                 except RemoteProtocolError as error:
                     message = f"the server broke the protocol: {error}"
-                    self._note(ProtocolError(message, close_code=error.close_code))
+                    self._fail(ProtocolError(message, close_code=error.close_code))
                 nursery.cancel_scope.cancel()
 
             nursery.start_soon(until_over, self._read)
@@ -140,7 +141,7 @@ class Session:
                 await self._opened.wait()
             if patience.cancelled_caught:
                 waited = f"{self._limits.handshake_timeout_s:g} s"
-                self._note(ConnectFailed(f"the server did not answer HELLO within {waited}"))
+                self._fail(ConnectFailed(f"the server did not answer HELLO within {waited}"))
                 nursery.cancel_scope.cancel()
         if isinstance(self._error, ProtocolError):
             await transport.aclose(self._error.close_code or 4400)
@@ -149,7 +150,7 @@ class Session:
 
     async def aclose(self) -> None:
         """Says BYE and closes, in ``close_timeout_s`` at most; live streams get `ClientClosed`."""
-        self._fail_all(self._note(ClientClosed("the client was closed")))
+        self._fail(ClientClosed("the client was closed"))
         self._closing = True
         self._work.set()
         with trio.move_on_after(self._limits.close_timeout_s):
@@ -158,25 +159,18 @@ class Session:
         self._scope.cancel()
         await self._ended.wait()
 
-    def _note(self, error: SeedanceError) -> SeedanceError:
-        """Keeps the first error, since the others follow from it, and returns it."""
+    def _fail(self, error: SeedanceError) -> None:
+        """Ends everything that waits; the first error counts, since the others follow from it."""
         if self._error is None:
             self._error = error
-        return self._error
-
-    def _end(self) -> None:
-        self._fail_all(self._note(ClientClosed("the client was closed")))
-        self._opened.set()
-        self._ended.set()
-        for _ in range(self._slots.statistics().tasks_waiting):
-            self._slots.release()
-
-    def _fail_all(self, error: SeedanceError) -> None:
         for generation in self._live:
-            generation.fail(error)
+            generation.fail(self._error)
         self._live.clear()
         self._submitted.clear()
         self._streams.clear()
+        self._opened.set()
+        for _ in range(self._slots.statistics().tasks_waiting):
+            self._slots.release()
 
     # ---- requests
 
@@ -198,10 +192,10 @@ class Session:
         await self._opened.wait()
         self._raise_if_over()
         await self._slots.acquire()
-        self._raise_if_over()
-        if not self.accepts_requests:
+        if self._draining:
             self._slots.release()
             return None
+        self._raise_if_over()
         generation = Generation(request, deadline, self, self._limits, self._clock)
         self._live.add(generation)
         self._outbox.append(partial(self._encode_submit, generation))
@@ -220,7 +214,8 @@ class Session:
 
     def request_cancel(self, generation: Generation) -> None:
         """Has CANCEL sent once the stream has begun; see `GenerationOwner`."""
-        if generation.stream_id:
+        if generation.stream_id and not generation.cancel_requested:
+            generation.cancel_requested = True
             self._outbox.append(partial(self._encode_cancel, generation))
             self._work.set()
 
@@ -261,7 +256,7 @@ class Session:
         return Ack(processed=processed)
 
     def _encode_submit(self, generation: Generation) -> bytes | str | None:
-        if generation.discarding:  # cancelled before its turn: nothing is sent
+        if generation.discarding or generation.ended:  # given up before its turn: nothing is sent
             self._forget(generation)
             return None
         if self._draining:  # GOAWAY came before its turn: another session can have it
@@ -287,9 +282,8 @@ class Session:
         return None
 
     def _encode_cancel(self, generation: Generation) -> bytes | str | None:
-        if generation.ended or generation.cancel_sent:
+        if generation.ended:
             return None
-        generation.cancel_sent = True
         sequence_id = self._connection.next_sequence_id
         return self._connection.send(Cancel(sequence_id=sequence_id, stream_id=generation.stream_id))
 

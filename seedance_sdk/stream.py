@@ -102,8 +102,7 @@ class AsyncStream:
                 chunk = await self._generation.receive()
             if scope.cancelled_caught:
                 error = out_of_time(self._generation.deadline, timeout_s)
-                self._generation.fail(error)
-                self._generation.abandon()
+                self._generation.abandon(error)
                 raise error
         except SeedanceError as error:
             error.partial = self.text

@@ -17,9 +17,11 @@ from contextlib import asynccontextmanager, suppress
 import trio
 from attrs import field, frozen
 
-from seedance_sdk.errors import SeedanceError, error_of_close, error_of_status
+from seedance_sdk.endpoint import Endpoint
+from seedance_sdk.errors import error_of_status
 from seedance_sdk.limits import Limits
-from seedance_sdk.transport import Endpoint, Transport
+from seedance_sdk.memory_transport import MemoryTransport, MemoryWire
+from seedance_sdk.transport import Transport
 from seedance_wire.connection import Connection, InvalidSubmit
 from seedance_wire.errors import RemoteProtocolError
 from seedance_wire.messages import (
@@ -149,7 +151,7 @@ class ScriptedServer:
         await trio.lowlevel.checkpoint()
         if self._refuse_status is not None:
             raise error_of_status(self._refuse_status, "refused by the script", None)
-        wire = _MemoryWire()
+        wire = MemoryWire()
         peer = _Peer(self, wire, endpoint.subprotocol, limits)
         failure: Exception | None = None
         self._peers.add(peer)
@@ -158,7 +160,7 @@ class ScriptedServer:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(peer.run)
                 try:
-                    yield _MemoryTransport(wire)
+                    yield MemoryTransport(wire)
                 except Exception as error:  # noqa: BLE001 - carried around the nursery: it would wrap it
                     failure = error
                 nursery.cancel_scope.cancel()
@@ -194,44 +196,6 @@ class ScriptedServer:
         return Refusal(ErrorCode.INTERNAL, f"the script has no answer to request {len(self.requests)}")
 
 
-class _MemoryWire:
-    """Two bounded queues of WebSocket messages, and why they were closed."""
-
-    def __init__(self) -> None:
-        # Eight messages on their way each way, about what a socket holds of small ones.
-        self.to_server, self.at_server = trio.open_memory_channel[bytes | str](8)
-        self.to_client, self.at_client = trio.open_memory_channel[bytes | str](8)
-        self.over: SeedanceError = error_of_close(1006, "")
-
-    def close(self) -> None:
-        self.to_client.close()
-        self.at_server.close()
-
-
-@frozen
-class _MemoryTransport:
-    """The client's end; see `Transport`."""
-
-    _wire: _MemoryWire
-
-    async def send(self, data: bytes | str) -> None:
-        try:
-            await self._wire.to_server.send(data)
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            raise self._wire.over from None
-
-    async def receive(self) -> bytes | str:
-        try:
-            return await self._wire.at_client.receive()
-        except (trio.EndOfChannel, trio.ClosedResourceError):
-            raise self._wire.over from None
-
-    async def aclose(self, code: int = 1000, reason: str = "") -> None:
-        del code, reason  # the script has nothing to say to them
-        self._wire.to_server.close()
-        await trio.lowlevel.checkpoint()
-
-
 @frozen(eq=False)
 class _Generation:
     """A stream as its server sees it."""
@@ -244,7 +208,7 @@ class _Generation:
 class _Peer:
     """The server's end of one connection."""
 
-    def __init__(self, server: ScriptedServer, wire: _MemoryWire, subprotocol: str, limits: Limits) -> None:
+    def __init__(self, server: ScriptedServer, wire: MemoryWire, subprotocol: str, limits: Limits) -> None:
         self._server = server
         self._wire = wire
         self._limits = limits
@@ -269,8 +233,7 @@ class _Peer:
     def close(self, code: int, reason: str = "") -> None:
         if not self._closed:
             self._closed = True
-            self._wire.over = error_of_close(code, reason)
-            self._wire.close()
+            self._wire.close(code, reason)
 
     async def say(self, message: Message) -> None:
         async with self._sending:  # what the connection has made must be sent in that order

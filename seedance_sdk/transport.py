@@ -7,16 +7,18 @@ errors, and no input from a server ends anything but its own connection. Must no
 
 from __future__ import annotations
 
+import socket
 import ssl
-import urllib.parse
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Protocol
 
 import trio
 from attrs import frozen
 from trio_websocket import ConnectionClosed, WebSocketConnection, wrap_client_stream
+from wsproto.utilities import LocalProtocolError
 
+from seedance_sdk.endpoint import Endpoint
 from seedance_sdk.errors import (
     ConnectFailed,
     ConnectionLost,
@@ -28,16 +30,21 @@ from seedance_sdk.errors import (
 from seedance_sdk.guard import GuardedStream
 from seedance_sdk.limits import Limits
 
-__all__ = ["Connector", "Endpoint", "Transport", "WebSocketConnector", "WebSocketTransport"]
-
-DEFAULT_PATH = "/v1/chat"
-_PORTS = {"ws": 80, "wss": 443}
+__all__ = ["Connector", "Transport", "WebSocketConnector", "WebSocketTransport"]
 
 # Messages that wait between the library's reader and ours, which never blocks. With the library's default of
 # one, each message costs a switch between the two tasks.
 _MESSAGE_QUEUE_SIZE = 8
 # Larger reads of tiny frames would hold up the loop: about 8 µs a frame.
 _RECEIVE_BYTES = 16_384
+# Probe after 15 s of silence, every 5 s, three times; and give up on what is sent and not confirmed after
+# 20 s.
+_KEEPALIVE = {
+    "TCP_KEEPIDLE": 15,
+    "TCP_KEEPINTVL": 5,
+    "TCP_KEEPCNT": 3,
+    "TCP_USER_TIMEOUT": 20_000,
+}
 
 
 class Transport(Protocol):
@@ -75,92 +82,25 @@ class Connector(Protocol):
         """
 
 
-@frozen(kw_only=True)
-class Endpoint:
-    """Where to connect and as whom.
-
-    Attributes:
-        url: ``ws://`` or ``wss://``, without credentials; a missing path is ``/v1/chat``.
-        subprotocol: The encoding to ask for.
-        headers: Sent with the upgrade.
-    """
-
-    url: str
-    subprotocol: str
-    headers: Mapping[str, str]
-
-    @classmethod
-    def of(cls, url: str, *, subprotocol: str, api_key: str | None, user_agent: str) -> Endpoint:
-        """Checks and completes what a user gave.
-
-        Raises:
-            ValueError: The URL is not a WebSocket URL or holds credentials, or the key can't be a header.
-        """
-        parts = urllib.parse.urlsplit(url)
-        if parts.scheme not in _PORTS or not parts.hostname:
-            raise ValueError(f"the URL must look like ws://host:8080/v1/chat or wss://…, not {url!r}")
-        if parts.username or parts.password:
-            raise ValueError("the URL must not hold credentials; give api_key")
-        _ = parts.port  # raises ValueError where it is no number
-        if not url.isascii() or not url.isprintable() or " " in url:
-            raise ValueError("the URL must be printable ASCII; encode other characters")
-        headers = {"User-Agent": user_agent}
-        if api_key is not None:
-            if not api_key or not api_key.isascii() or not api_key.isprintable() or " " in api_key:
-                raise ValueError("the API key must be printable ASCII without spaces")
-            headers["Authorization"] = f"Bearer {api_key}"
-        completed = parts._replace(path=parts.path if parts.path.strip("/") else DEFAULT_PATH, fragment="")
-        return cls(url=completed.geturl(), subprotocol=subprotocol, headers=headers)
-
-    @property
-    def secure(self) -> bool:
-        """Whether the connection is encrypted."""
-        return urllib.parse.urlsplit(self.url).scheme == "wss"
-
-    @property
-    def host(self) -> str:
-        """Name or address to connect to."""
-        return urllib.parse.urlsplit(self.url).hostname or ""
-
-    @property
-    def port(self) -> int:
-        """TCP port; 80 or 443 where the URL names none."""
-        parts = urllib.parse.urlsplit(self.url)
-        return parts.port or _PORTS[parts.scheme]
-
-    @property
-    def authority(self) -> str:
-        """What the ``Host`` header says: brackets around IPv6, no default port."""
-        parts = urllib.parse.urlsplit(self.url)
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == _PORTS[parts.scheme] else f"{host}:{self.port}"
-
-    @property
-    def target(self) -> str:
-        """Path and query."""
-        parts = urllib.parse.urlsplit(self.url)
-        return f"{parts.path}?{parts.query}" if parts.query else parts.path
-
-
 class WebSocketTransport:
     """A `Transport` over an open WebSocket."""
 
-    def __init__(self, socket: WebSocketConnection, stream: GuardedStream, limits: Limits) -> None:
-        self._socket = socket
+    def __init__(self, websocket: WebSocketConnection, stream: GuardedStream, limits: Limits) -> None:
+        self._websocket = websocket
         self._stream = stream
         self._limits = limits
 
     async def send(self, data: bytes | str) -> None:
         """Sends one message; late or cancelled, the connection is aborted by the guarded stream."""
         try:
-            await self._socket.send_message(data)
-        except ConnectionClosed:
+            await self._websocket.send_message(data)
+        except (ConnectionClosed, LocalProtocolError):  # the latter while the library closes on its own
             raise self._over() from None
 
     async def receive(self) -> bytes | str:
         """Returns the next message."""
         try:
-            message: bytes | str = await self._socket.get_message()
+            message: bytes | str = await self._websocket.get_message()
         except ConnectionClosed:
             raise self._over() from None
         self._stream.note_message()
@@ -170,14 +110,14 @@ class WebSocketTransport:
         """Closes with the handshake in ``close_timeout_s``, and in any case; never raises for a dead peer."""
         deadline = trio.current_time() + self._limits.close_timeout_s
         with trio.CancelScope(deadline=deadline, shield=True), suppress(ConnectionClosed):
-            await self._socket.aclose(code, reason or None)
+            await self._websocket.aclose(code, reason or None)
         await self._stream.abort()
 
     def _over(self) -> SeedanceError:
         """Why the connection ended."""
-        closed = self._socket.closed
+        closed = self._websocket.closed
         if self._stream.tripped is not None:
-            kind = ConnectionLost if self._stream.tripped.startswith("nothing was read") else ProtocolError
+            kind = ConnectionLost if self._stream.stalled else ProtocolError
             return kind(f"the connection was given up: {self._stream.tripped}", close_code=1006)
         if closed is None:
             return ProtocolError("the server sent bytes that are no WebSocket frames", close_code=1002)
@@ -208,15 +148,15 @@ class WebSocketConnector:
         stream = GuardedStream(
             raw, max_message_bytes=limits.max_message_bytes, send_timeout_s=limits.send_timeout_s
         )
-        socket: WebSocketConnection | None = None
+        websocket: WebSocketConnection | None = None
         failure: Exception | None = None
         finished = False
         try:
             async with trio.open_nursery() as nursery:
-                socket = await _upgrade(nursery, stream, endpoint, limits)
-                if socket is not None:
+                websocket = await _upgrade(nursery, stream, endpoint, limits)
+                if websocket is not None:
                     try:
-                        yield WebSocketTransport(socket, stream, limits)
+                        yield WebSocketTransport(websocket, stream, limits)
                         finished = True
                     except Exception as error:  # noqa: BLE001 - carried around the nursery: it would wrap it
                         failure = error
@@ -226,12 +166,10 @@ class WebSocketConnector:
             unparsable = f"the server's bytes can't be parsed: {crashes.exceptions[0]!r:.200}"
             failure = failure or ProtocolError(unparsable, close_code=1002)
         finally:
+            if websocket is None:  # asked before the stream ends by our own hand
+                failure = _refusal(stream, limits)
             await stream.abort()
-        if finished:
-            return
-        if socket is None:
-            raise _refusal(stream, limits)
-        if failure is not None:
+        if failure is not None and not finished:
             raise failure
 
     async def _open(self, endpoint: Endpoint, limits: Limits) -> trio.abc.Stream:
@@ -240,6 +178,7 @@ class WebSocketConnector:
                 if self.open_stream is not None:
                     return await self.open_stream(endpoint)
                 tcp = await trio.open_tcp_stream(endpoint.host, endpoint.port)
+                _notice_a_dead_peer(tcp)
                 if not endpoint.secure:
                     return tcp
                 return await self._encrypt(tcp, endpoint)
@@ -247,7 +186,11 @@ class WebSocketConnector:
             waited = f"{limits.connect_timeout_s:g} s"
             raise ConnectFailed(f"no connection to {endpoint.url} within {waited}") from None
         except (OSError, trio.BrokenResourceError) as error:
-            raise ConnectFailed(f"cannot connect to {endpoint.url}: {error}") from error
+            cause = error.__cause__ if isinstance(error, trio.BrokenResourceError) else error
+            distrusted = isinstance(cause, ssl.SSLCertVerificationError)  # no second attempt changes that
+            raise ConnectFailed(
+                f"cannot connect to {endpoint.url}: {cause}", retryable=not distrusted
+            ) from error
 
     async def _encrypt(self, tcp: trio.SocketStream, endpoint: Endpoint) -> trio.abc.Stream:
         context = self.ssl_context or ssl.create_default_context()
@@ -262,6 +205,14 @@ class WebSocketConnector:
         return tls
 
 
+def _notice_a_dead_peer(tcp: trio.SocketStream) -> None:
+    """Has the system end a connection whose other end is gone without a word, idle or not, within 30 s."""
+    tcp.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEPALIVE.items():
+        if hasattr(socket, name):  # not on every platform
+            tcp.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
 async def _upgrade(
     nursery: trio.Nursery, stream: GuardedStream, endpoint: Endpoint, limits: Limits
 ) -> WebSocketConnection | None:
@@ -269,7 +220,7 @@ async def _upgrade(
 
     The library waits for ever where the server goes away before it answers, so two tasks race.
     """
-    socket: WebSocketConnection | None = None
+    websocket: WebSocketConnection | None = None
     with trio.move_on_after(limits.handshake_timeout_s):
         async with trio.open_nursery() as race:
 
@@ -278,7 +229,7 @@ async def _upgrade(
                 race.cancel_scope.cancel()
 
             race.start_soon(give_up)
-            socket = await wrap_client_stream(
+            websocket = await wrap_client_stream(
                 nursery,
                 stream,  # type: ignore[arg-type] # any stream will do, its annotation is too narrow
                 endpoint.authority,
@@ -290,11 +241,11 @@ async def _upgrade(
                 receive_buffer_size=_RECEIVE_BYTES,
             )
             race.cancel_scope.cancel()
-    if socket is not None and socket.subprotocol != endpoint.subprotocol:
+    if websocket is not None and websocket.subprotocol != endpoint.subprotocol:
         return None
-    if socket is not None:
+    if websocket is not None:
         stream.note_accepted()
-    return socket
+    return websocket
 
 
 def _refusal(stream: GuardedStream, limits: Limits) -> SeedanceError:

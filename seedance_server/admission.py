@@ -12,14 +12,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import attrs
 import structlog
 import trio
-from attrs import frozen
 
-from seedance_server.engine.chat_template import ChatTurn
 from seedance_server.engine.errors import (
     ContextLengthExceeded,
     EngineError,
@@ -30,45 +28,17 @@ from seedance_server.engine.errors import (
 )
 from seedance_server.engine.sampling_params import SamplingParams
 from seedance_server.engine.sequence import GenerationRequest
-from seedance_server.engine_loop import EngineLoop, Generation, GenerationEngine
+from seedance_server.engine_loop import EngineLoop, Generation
 from seedance_server.errors import EngineStopped, RequestRefused
+from seedance_server.served_model import PromptEncoder, ServedModel
 from seedance_wire.messages import ErrorCode, Sampling, Submit
 
-__all__ = ["Admission", "PromptEncoder", "ServedModel", "describe_failure"]
+__all__ = ["Admission", "describe_failure"]
 
 _log = structlog.get_logger(__name__)
 
 RETRY_SOON_MS = 1_000
 """What a refused client is told to wait: about one answer's length, picked, not measured."""
-
-
-class PromptEncoder(Protocol):
-    """Turns what a client sends into token ids; called on worker threads, several at once."""
-
-    def encode_chat(self, messages: Sequence[ChatTurn], parse_special: bool = False) -> Sequence[int]:
-        """Applies the model's chat template."""
-
-    def encode_text(self, prompt: str, parse_special: bool = False) -> Sequence[int]:
-        """Tokenises text as it is."""
-
-
-@frozen(kw_only=True)
-class ServedModel:
-    """A loaded model, ready to answer.
-
-    Attributes:
-        name: What clients may ask for.
-        context_tokens: Longest prompt plus answer.
-        vocab_size: Token ids go from 0 to one below it.
-        engine: Generates.
-        encoder: Encodes prompts.
-    """
-
-    name: str
-    context_tokens: int
-    vocab_size: int
-    engine: GenerationEngine
-    encoder: PromptEncoder
 
 
 _REQUEST_FAULTS: Mapping[type[EngineError], ErrorCode] = {
@@ -203,8 +173,7 @@ class Admission:
 
 def _encode(encoder: PromptEncoder, submit: Submit) -> Sequence[int]:
     if submit.messages is not None:
-        turns = [ChatTurn(role=turn.role, content=turn.content, name=turn.name) for turn in submit.messages]
-        return encoder.encode_chat(turns, parse_special=submit.parse_special)
+        return encoder.encode_chat(submit.messages, parse_special=submit.parse_special)
     if submit.prompt is not None:
         return encoder.encode_text(submit.prompt, parse_special=submit.parse_special)
     return submit.token_ids or ()

@@ -16,7 +16,10 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import trio
 
-__all__ = ["DecodeThread", "Executor"]
+__all__ = ["THREAD_NAME", "DecodeThread", "Executor"]
+
+THREAD_NAME = "seedance-decode"
+"""What debuggers and ``top -H`` show."""
 
 T = TypeVar("T")
 
@@ -61,7 +64,7 @@ class DecodeThread:
         name: The thread's name in debuggers and ``top -H``.
     """
 
-    def __init__(self, name: str = "seedance-decode") -> None:
+    def __init__(self, name: str = THREAD_NAME) -> None:
         self._jobs: queue.SimpleQueue[_Job[Any] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 

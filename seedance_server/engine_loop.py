@@ -41,13 +41,13 @@ class GenerationEngine(Protocol):
     def add(self, request: GenerationRequest) -> None:
         """Takes a request into the queue."""
 
-    def cancel(self, id: int) -> None:  # noqa: A002 - the engine's own word
+    def cancel(self, request_id: int, /) -> None:
         """Lets the next step end it with reason CANCELLED; unknown ids are ignored, as below."""
 
-    def pause(self, id: int) -> None:  # noqa: A002
+    def pause(self, request_id: int, /) -> None:
         """Takes it out of the batch from the next step on; its KV stays."""
 
-    def resume(self, id: int) -> None:  # noqa: A002
+    def resume(self, request_id: int, /) -> None:
         """Takes it back into the batch."""
 
     def has_work(self) -> bool:

@@ -195,7 +195,7 @@ class FrontDoor:
         if isinstance(decision, Upgrade):
             assert head is not None  # noqa: S101 - both were there for the decision
             assert self._admission is not None  # noqa: S101
-            guard.replay(canonical_head(decision) + head.rest)
+            guard.replay(canonical_head(decision), head.rest)
             await self._serve_websocket(guard, visit, decision.subprotocol, self._admission, address)
             return
         if decision.status != 200:
@@ -260,10 +260,10 @@ class FrontDoor:
                     farewell = await peer.run()
                 finally:
                     self._peers.discard(peer)
-                    _log.info("peer left", address=address, code=int(farewell.code), reason=farewell.reason)
+                    _log.info("peer left", address=address, code=farewell.code, reason=farewell.reason)
                     # Shielded, with a deadline: a server that is being cancelled still says goodbye.
                     with trio.move_on_after(config.close_timeout_s, shield=True):
-                        await websocket.aclose(int(farewell.code), farewell.reason or None)
+                        await websocket.aclose(farewell.code, farewell.reason or None)
                     library.cancel_scope.cancel()  # its reader may wait for ever; nobody waits for it
         finally:
             self._websockets -= 1

@@ -73,6 +73,9 @@ class GuardedStream(trio.abc.Stream):
         self._transport = transport
         self._limits = limits
         self._replay = b""
+        self._held = b""
+        self._gate = trio.Event()
+        self._gate.set()
         self._accepted = False
         self._since_message = 0
         self._allowance = float(limits.burst_bytes)
@@ -88,17 +91,27 @@ class GuardedStream(trio.abc.Stream):
         """The peer has been let in: the budget between messages replaces the one before."""
         self._accepted = True
         self._since_message = 0
+        self._gate.set()
 
     def note_message(self) -> None:
         """A complete message has reached the application: the budget starts anew."""
         self._since_message = 0
 
-    def replay(self, data: bytes) -> None:
-        """Hands out ``data`` before anything more is read; it isn't counted, since it was, or is our own."""
-        self._replay = data + self._replay
+    def replay(self, head: bytes, rest: bytes) -> None:
+        """Hands out ``head``, then nothing until `note_accepted`, then ``rest``, then what comes.
+
+        The library loses what it is given between a request and its acceptance, so it is given nothing then.
+        Neither part is counted: they were when they were read, or are our own.
+        """
+        self._replay = head
+        self._held = rest
+        self._gate = trio.Event()
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         """Returns at least one byte, or ``b""`` at the end; waits longer where the peer is too fast."""
+        if not self._replay:
+            await self._gate.wait()
+            self._replay, self._held = self._held, b""
         if self._replay:
             await trio.lowlevel.checkpoint()
             size = len(self._replay) if max_bytes is None else max_bytes

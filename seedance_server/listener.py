@@ -90,29 +90,29 @@ async def accept_forever(
     """Accepts until cancelled.
 
     Args:
-        listener: The listening socket.
+        listener: The listening socket; owned from here on.
         lobby: Where a new connection needs a place.
         serve_stream: Serves one connection; never raises.
         nursery: Where connections run.
     """
     exhausted = False
-    while True:
-        await lobby.wait_for_room()
-        try:
-            stream = await listener.accept()
-        except OSError as error:
-            if error.errno not in _OUT_OF_RESOURCES:
-                raise
-            if not exhausted:
-                _log.error(
-                    "out of descriptors or memory: connections wait", reason=os.strerror(error.errno or 0)
-                )
-            exhausted = True
-            await trio.sleep(_EXHAUSTED_PAUSE_S)
-            continue
-        exhausted = False
-        address = _prepare(stream)
-        nursery.start_soon(serve_stream, stream, lobby.enter(address), address)
+    async with listener:
+        while True:
+            await lobby.wait_for_room()
+            try:
+                stream = await listener.accept()
+            except OSError as error:
+                if error.errno not in _OUT_OF_RESOURCES:
+                    raise
+                if not exhausted:
+                    reason = os.strerror(error.errno or 0)
+                    _log.error("out of descriptors or memory: connections wait", reason=reason)
+                exhausted = True
+                await trio.sleep(_EXHAUSTED_PAUSE_S)
+                continue
+            exhausted = False
+            address = _prepare(stream)
+            nursery.start_soon(serve_stream, stream, lobby.enter(address), address)
 
 
 def _prepare(stream: trio.SocketStream) -> str:

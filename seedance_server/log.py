@@ -76,7 +76,7 @@ def configure_logging(level: str, style: str) -> None:
         ],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
         logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
-        cache_logger_on_first_use=True,
+        cache_logger_on_first_use=False,  # loggers are module globals; a reconfiguration must reach them
     )
     # They log what clients send, headers and keys included, below this level.
     for library in ("trio-websocket", "wsproto", "h11"):

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 
 import trio
-from attrs import frozen
+from attrs import define, field, frozen
 
 from seedance_server.errors import OutboxClosed
 from seedance_wire.messages import Delta, Error, Frame, ServerMessage
@@ -48,6 +48,13 @@ class _Entry:
     on_written: Callable[[], None] | None
 
 
+@define(eq=False)
+class _Waiter:
+    entry: _Entry
+    settled: trio.Event = field(factory=trio.Event)
+    turned_away: bool = False
+
+
 @frozen
 class Batch:
     """Messages that leave together as one WebSocket message: one answer, or any number of frames."""
@@ -79,7 +86,7 @@ class Outbox:
         self._waiting_control = 0
         self._closed = False
         self._news = trio.Event()
-        self._room = trio.lowlevel.ParkingLot()
+        self._line: deque[_Waiter] = deque()  # frames that found no room, in turn
 
     @property
     def waiting_bytes(self) -> int:
@@ -98,15 +105,33 @@ class Outbox:
 
         If cancelled, the frame was not put.
         """
-        size = frame_size(frame)
         await trio.lowlevel.checkpoint_if_cancelled()
-        # A single frame over the bound passes an empty line: it could never leave otherwise.
-        while not self._closed and self._waiting_bytes and self._waiting_bytes + size > self._frame_bytes:
-            await self._room.park()
         if self._closed:
             raise OutboxClosed
-        self._waiting_bytes += size
-        self._append(_Entry(frame, size, is_frame=True, on_written=on_written))
+        entry = _Entry(frame, frame_size(frame), is_frame=True, on_written=on_written)
+        if not self._line and self._fits(entry):
+            self._append(entry)
+            return
+        waiter = _Waiter(entry)
+        self._line.append(waiter)
+        try:
+            await waiter.settled.wait()
+        finally:
+            if not waiter.settled.is_set():
+                self._line.remove(waiter)
+                self._admit()  # a smaller one behind it may fit
+        if waiter.turned_away:
+            raise OutboxClosed
+
+    def _fits(self, entry: _Entry) -> bool:
+        """A single frame over the bound passes an empty outbox: it could never leave otherwise."""
+        return not self._waiting_bytes or self._waiting_bytes + entry.size_bytes <= self._frame_bytes
+
+    def _admit(self) -> None:
+        while self._line and self._fits(self._line[0].entry):
+            waiter = self._line.popleft()
+            self._append(waiter.entry)
+            waiter.settled.set()
 
     def put_control(self, message: ServerMessage) -> None:
         """Puts an answer at the end without waiting.
@@ -121,13 +146,17 @@ class Outbox:
 
     def _append(self, entry: _Entry) -> None:
         self._entries.append(entry)
+        self._waiting_bytes += entry.size_bytes
         self._news.set()
 
     def close(self) -> None:
         """Takes nothing more; what waits can still be taken. Safe to repeat."""
         self._closed = True
         self._news.set()
-        self._room.unpark_all()
+        while self._line:
+            waiter = self._line.popleft()
+            waiter.turned_away = True
+            waiter.settled.set()
 
     async def take(self) -> Batch | None:
         """Waits for the next batch; None once closed and empty. If cancelled, nothing is lost."""
@@ -149,7 +178,7 @@ class Outbox:
             taken.append(self._entries.popleft())
             size += taken[-1].size_bytes
         self._waiting_bytes -= size
-        self._room.unpark_all()
+        self._admit()
         return Batch(
             tuple(entry.message for entry in taken),
             tuple(entry.on_written for entry in taken if entry.on_written is not None),

@@ -56,7 +56,7 @@ class Farewell:
         reason: In words; short, since a close frame holds 123 bytes.
     """
 
-    code: CloseCode
+    code: int
     reason: str = ""
 
 
@@ -177,8 +177,8 @@ class Peer:
             return Farewell(CloseCode.QUOTA_EXCEEDED, "too many messages a second")
         except OutboxClosed:
             return Farewell(CloseCode.SLOW_READER, "answers aren't being read")
-        except ConnectionClosed:
-            return _GONE
+        except ConnectionClosed as closed:
+            return _GONE if closed.reason is None else Farewell(closed.reason.code, "closed by the peer")
 
     async def _next_event(self) -> ClientMessage | InvalidSubmit:
         while (event := self._connection.next_event()) is None:

@@ -73,16 +73,20 @@ async def read_head(stream: trio.abc.ReceiveStream, *, max_bytes: int) -> Reques
         trio.BrokenResourceError: The transport failed.
     """
     parser = h11.Connection(h11.SERVER, max_incomplete_event_size=max_bytes)
+    room = max_bytes + 1  # the byte that h11 finds too many
     try:
         while (event := parser.next_event()) is h11.NEED_DATA:
-            data = await stream.receive_some(_READ_BYTES)
+            data = await stream.receive_some(min(_READ_BYTES, room))
             if not data:
                 return None
+            room -= len(data)
             parser.receive_data(bytes(data))
     except h11.RemoteProtocolError as error:
         raise BadRequestHead(error.error_status_hint, "not a good HTTP/1.1 request") from error
     if not isinstance(event, h11.Request):
         return None
+    if event.http_version not in (b"1.0", b"1.1"):
+        raise BadRequestHead(505, "HTTP/1.1 is spoken here")
     try:
         return RequestHead(
             method=event.method.decode("ascii"),

@@ -19,7 +19,7 @@ import attrs
 import structlog
 import trio
 
-from seedance_server.admission import Admission, ServedModel
+from seedance_server.admission import Admission
 from seedance_server.config import Config
 from seedance_server.decode_thread import DecodeThread
 from seedance_server.engine.errors import EngineError
@@ -27,6 +27,7 @@ from seedance_server.engine_loop import EngineLoop
 from seedance_server.errors import StartupError
 from seedance_server.front_door import CHAT_PATH, FrontDoor
 from seedance_server.listener import accept_forever, descriptor_budget, listen
+from seedance_server.served_model import ServedModel
 
 __all__ = ["EngineFactory", "serve"]
 
@@ -94,7 +95,8 @@ async def serve(
             nursery.cancel_scope.cancel()
     finally:
         with trio.CancelScope(shield=True):  # bounded by the time-out
-            if not await thread.stop(_THREAD_STOP_S):
+            patience_s = 0.0 if shutdown.loading.cancelled_caught else _THREAD_STOP_S
+            if not await thread.stop(patience_s):
                 _log.warning("the decode thread didn't end in time; the process ends without it")
     if failure is not None:
         raise failure

@@ -240,7 +240,7 @@ class Stream:
                 await self._window_moved.park()
         on_written = self._note_first_written if frame.id == 1 else None
         await self._outbox.put_frame(frame, on_written)
-        # No checkpoint from here: the acknowledgement can't come before the window knows of the frame.
+        # This runs before anything could be read that answers the frame: a send and a receive lie between.
         if windowed:
             self._window.on_sent(frame.id, size, trio.current_time())
             self._last_windowed_id = frame.id

@@ -17,9 +17,8 @@ import trio
 import trio.testing
 from attrs import define, field
 
-from seedance_server.admission import Admission, PromptEncoder, ServedModel
+from seedance_server.admission import Admission
 from seedance_server.config import Config
-from seedance_server.engine.chat_template import ChatTurn
 from seedance_server.engine.errors import ContextLengthExceeded, EngineError, InvalidParameter
 from seedance_server.engine.sampling_params import SamplingParams
 from seedance_server.engine.sequence import (
@@ -32,6 +31,8 @@ from seedance_server.engine.sequence import (
 )
 from seedance_server.engine_loop import EngineLoop, GenerationEngine
 from seedance_server.front_door import FrontDoor
+from seedance_server.served_model import PromptEncoder, ServedModel
+from seedance_wire.messages import ChatMessage
 
 __all__ = ["InMemoryServer", "InlineExecutor", "ScriptedEncoder", "ScriptedEngine", "serve_in_memory"]
 
@@ -100,20 +101,20 @@ class ScriptedEngine:
         pieces = self._script(request) if callable(self._script) else self._script
         self._sequences[request.id] = _Sequence(request, pieces)
 
-    def cancel(self, id: int) -> None:  # noqa: A002
+    def cancel(self, request_id: int) -> None:
         """Ends a request with the next step."""
-        if id in self._sequences:
-            self._sequences[id].cancelled = True
+        if request_id in self._sequences:
+            self._sequences[request_id].cancelled = True
 
-    def pause(self, id: int) -> None:  # noqa: A002
+    def pause(self, request_id: int) -> None:
         """Leaves a request out."""
-        if id in self._sequences:
-            self._sequences[id].paused = True
+        if request_id in self._sequences:
+            self._sequences[request_id].paused = True
 
-    def resume(self, id: int) -> None:  # noqa: A002
+    def resume(self, request_id: int) -> None:
         """Takes a request back in."""
-        if id in self._sequences:
-            self._sequences[id].paused = False
+        if request_id in self._sequences:
+            self._sequences[request_id].paused = False
 
     def has_work(self) -> bool:
         """Whether any request isn't paused."""
@@ -164,14 +165,14 @@ class ScriptedEngine:
 class ScriptedEncoder:
     """Encodes text as its code points: one character, one token."""
 
-    def encode_chat(self, messages: Sequence[ChatTurn], parse_special: bool = False) -> Sequence[int]:
+    def encode_chat(self, messages: Sequence[ChatMessage], *, parse_special: bool = False) -> Sequence[int]:
         """All contents, joined."""
         text = "\n".join(turn.content or "" for turn in messages)
         if not text.strip():
             raise InvalidParameter("messages", "must hold some text")
-        return self.encode_text(text, parse_special)
+        return self.encode_text(text, parse_special=parse_special)
 
-    def encode_text(self, prompt: str, parse_special: bool = False) -> Sequence[int]:  # noqa: ARG002
+    def encode_text(self, prompt: str, *, parse_special: bool = False) -> Sequence[int]:  # noqa: ARG002
         """The code points."""
         if not prompt.strip():
             raise InvalidParameter("prompt", "must hold some text")

@@ -38,6 +38,7 @@ _STATUS = {
     500: "Internal Server Error",
     501: "Not Implemented",
     503: "Service Unavailable",
+    505: "HTTP Version Not Supported",
 }
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
@@ -60,7 +61,7 @@ class HttpAnswer:
         """The bytes to send; an answer to HEAD has no body."""
         body = f"{self.body}\n".encode()
         lines = [
-            f"HTTP/1.1 {self.status} {_STATUS[self.status]}",
+            f"HTTP/1.1 {self.status} {_STATUS.get(self.status, 'Refused')}",
             "Content-Type: text/plain; charset=utf-8",
             f"Content-Length: {len(body)}",
             "Cache-Control: no-store",

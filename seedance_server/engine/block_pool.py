@@ -16,6 +16,8 @@ from attrs import define, field
 
 __all__ = ["BlockPool", "BlockTable", "blocks_for"]
 
+_ENDLESS = 2**63 - 1
+
 
 def blocks_for(tokens: int, block_size: int, rings: Iterable[int | None]) -> int:
     """Blocks for a sequence of ``tokens`` tokens in a pool with these ``rings`` (see `BlockPool`)."""
@@ -71,10 +73,9 @@ class BlockPool:
     @property
     def capacity_tokens(self) -> int:
         """The longest sequence, in tokens, that fits when it has the pool to itself."""
-        longest = self.total * self.block_size
-        if None not in self.rings and self.blocks_for(longest) <= self.total:
-            return 2**63 - 1  # rings only, and one turn of all of them fits: it may go on for ever
-        return bisect_right(range(longest + 1), self.total, key=self.blocks_for) - 1
+        if self.blocks_for(_ENDLESS) <= self.total:
+            return _ENDLESS  # rings only, and all of them fit when they are closed
+        return bisect_right(range(self.total * self.block_size + 1), self.total, key=self.blocks_for) - 1
 
     def new_table(self) -> BlockTable:
         """An empty table with this pool's groups."""

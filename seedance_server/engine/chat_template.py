@@ -35,7 +35,7 @@ ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 
 DEFAULT_TEMPLATE = (
     "{% for message in messages %}{{ message['role'] | capitalize }}: {{ message['content'] | trim }}"
-    "{% if add_generation_prompt or not loop.last %}\n{% endif %}{% endfor %}"
+    "{% if add_generation_prompt or not loop.last %}{{ '\n' }}{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}Assistant:{% endif %}"
 )
 r"""Lines of "Role: content" and an open "Assistant:". A client does well to send ``stop=["\nUser:"]`` too."""

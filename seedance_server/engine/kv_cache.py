@@ -94,9 +94,8 @@ class _Read:
 
 @frozen(eq=False)
 class _KindPlan:
-    """One kind of layer in one step: the groups from `first_group` on."""
+    """One kind of layer in one step."""
 
-    first_group: int
     write: torch.Tensor  # [groups of this kind, rows]
     singles: _Read | None  # one read of `length` positions per row; mask [rows, 1, 1, length]
     spans: tuple[_Read, ...]  # one read for all rows; mask [rows, length]
@@ -141,6 +140,8 @@ class KvCache:
             self.keys, self.values = planes(geometry.key_dim), planes(geometry.value_dim)
         except (RuntimeError, MemoryError) as error:  # torch's CPU allocator raises a bare RuntimeError
             raise InsufficientMemory(total_blocks * geometry.block_bytes(block_size), 0) from error
+        # What one layer gathers; the next one overwrites it. Fresh pages for each cost as much as attention.
+        self._gathered = [torch.empty(0, *planes[0].shape[1:]) for planes in (self.keys, self.values)]
 
     def plan(self, batch: Batch) -> "KvStep":
         """Work out where the rows of ``batch`` write and read; their tables must hold blocks for them."""
@@ -151,6 +152,24 @@ class KvCache:
             groups = slice(first, first + self._groups.count(window))
             kinds.append(self._plan_kind(batch, groups, window, self.rings[first]))
         return KvStep.of(self, batch.tokens, kinds)
+
+    def gather(self, plane: int, slots: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Copy rows of one plane side by side.
+
+        Args:
+            plane: Which one.
+            slots: [n] int64, on the cache's device.
+
+        Returns:
+            Keys [n, heads, key dim] and values [n, heads, value dim], until the next call.
+        """
+        parts = []
+        for part, source in enumerate((self.keys[plane], self.values[plane])):
+            if len(self._gathered[part]) < len(slots):
+                self._gathered[part] = source.new_empty((2 * len(slots), *source.shape[1:]))
+            room = self._gathered[part][: len(slots)]
+            parts.append(torch.index_select(source, 0, slots, out=room))
+        return parts[0], parts[1]
 
     def _plan_kind(self, batch: Batch, groups: slice, window: int | None, ring: int | None) -> _KindPlan:
         writes = []
@@ -176,7 +195,7 @@ class KvCache:
             writes.append(self._slots(tables, position.T, ring))
             spans.append(self._read(tables, reach[None], seen, position[-1:], ring, row, chunk.count))
             row += chunk.count
-        return _KindPlan(groups.start, self._streams.upload(torch.cat(writes, dim=1)), singles, tuple(spans))
+        return _KindPlan(self._streams.upload(torch.cat(writes, dim=1)), singles, tuple(spans))
 
     def _read(
         self,
@@ -247,10 +266,9 @@ class KvStep:
         if read := kind.singles:
             # Query heads that share a key head stand as rows of one head: no key is repeated.
             wanted = rows[: read.rows].reshape(read.rows, heads, shared, -1)
-            shape = (read.rows, read.length, heads, -1)
             key, value = (
-                plane.index_select(0, read.slots[index]).view(shape).transpose(1, 2)
-                for plane in (keys, values)
+                part.view(read.rows, read.length, heads, -1).transpose(1, 2)
+                for part in self._cache.gather(plane, read.slots[index])
             )
             mask = read.mask[:, None, None]
             result = scaled_dot_product_attention(wanted, key, value, attn_mask=mask, scale=scaling)
@@ -259,8 +277,8 @@ class KvStep:
             span = slice(read.first_row, read.first_row + read.rows)
             wanted = rows[span].transpose(0, 1).view(heads, shared, read.rows, -1)
             key, value = (
-                plane.index_select(0, read.slots[index]).transpose(0, 1)[:, None].expand(-1, shared, -1, -1)
-                for plane in (keys, values)
+                part.transpose(0, 1)[:, None].expand(-1, shared, -1, -1)
+                for part in self._cache.gather(plane, read.slots[index])
             )
             result = scaled_dot_product_attention(wanted, key, value, attn_mask=read.mask, scale=scaling)
             out[span] = result.flatten(0, 1).transpose(0, 1)

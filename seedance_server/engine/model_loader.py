@@ -13,7 +13,13 @@ from typing import Any
 
 import torch
 from attrs import field, frozen
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GgufConfig
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GgufConfig,
+    modeling_gguf_pytorch_utils,
+)
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 from transformers.utils import logging as transformers_logging
 
@@ -99,6 +105,7 @@ class _Loading:
         self._source, self._options = self._locate()
 
     def run(self, dtype: DtypeName) -> LoadedModel:
+        self._progress(f"reading {self._path}")
         config = self._read("its config", lambda: AutoConfig.from_pretrained(self._source, **self._options))
         if getattr(config, "is_encoder_decoder", False):
             raise UnsupportedModel(self._path, "it is an encoder-decoder model, not a decoder")
@@ -107,11 +114,11 @@ class _Loading:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         chosen = _choose_dtype(config, dtype, device, gguf="gguf_file" in self._options)
         self._check_memory(device)
-        self._progress(f"loading tokenizer from {self._path}")
+        self._progress("loading its tokenizer")
         tokenizer = self._read(
             "its tokenizer", lambda: AutoTokenizer.from_pretrained(self._source, **self._options)
         )
-        self._progress(f"loading {config.model_type} weights as {str(chosen).removeprefix('torch.')}")
+        self._progress(f"loading its weights ({config.model_type}) as {str(chosen).removeprefix('torch.')}")
         model = self._load_weights(chosen).to(device).eval()
         self._progress("checking that its attention is ours")
         try:
@@ -132,7 +139,7 @@ class _Loading:
     def _locate(self) -> tuple[str, dict[str, Any]]:
         """What to hand to `from_pretrained`, and with which options."""
         path = Path(self._path).expanduser()
-        if path.is_dir():
+        if self._path and path.is_dir():
             if not (path / "config.json").is_file():
                 raise ModelFileError(self._path, "the directory holds no config.json")
             return str(path), {"local_files_only": True}
@@ -247,9 +254,13 @@ def _quiet_transformers() -> Iterator[None]:
     verbosity, bars = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
     transformers_logging.set_verbosity(transformers_logging.CRITICAL)
     transformers_logging.disable_progress_bar()
+    gguf_reader = vars(modeling_gguf_pytorch_utils)
+    gguf_bar = gguf_reader.get("tqdm")
+    gguf_reader["tqdm"] = lambda tensors, **_: tensors  # the one bar that doesn't heed the switch above
     try:
         yield
     finally:
+        gguf_reader["tqdm"] = gguf_bar
         transformers_logging.set_verbosity(verbosity)
         if bars:
             transformers_logging.enable_progress_bar()

@@ -1,9 +1,8 @@
 """Chooses the next token of each row of logits.
 
 The invariant: what a row gets depends on its own logits, parameters, seed and position, bit for bit, never
-on its neighbours. Comparisons (the maximum, the candidates) are exact in any batch, so they are taken for
-all rows at once; everything that rounds is computed on a copy of the row alone. Chance comes from
-`philox.uniform`.
+on its neighbours. The maximum is exact in any batch, so it is taken of all rows at once; everything that
+rounds is computed on a copy of the row alone. Chance comes from `philox.uniform`.
 
 Reported log-probabilities are those of the model: log-softmax of the logits as they came, before penalties,
 temperature and truncation (as OpenAI's and vLLM's are). The vocabulary is not sorted: top_k, top_p and

@@ -81,7 +81,6 @@ class Scheduler:
         """
         chunks: list[Chunk] = []
         budget = self._budget
-        preemptions = self.preemptions
         for sequence in tuple(self._running):
             if len(chunks) == self._max_sequences:
                 break
@@ -92,8 +91,7 @@ class Scheduler:
             if count and self._make_room(sequence):
                 chunks.append(Chunk.of(sequence, count))
                 budget -= count if sequence.remaining > 1 else 0
-        if preemptions == self.preemptions:
-            self._admit(chunks, budget)
+        self._admit(chunks, budget)
         return Batch.of(chunks)
 
     def complete(self, batch: Batch) -> None:

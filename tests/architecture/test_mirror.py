@@ -9,6 +9,13 @@ from tests.architecture.source_tree import PACKAGES, ROOT, Source, sources
 # Sources without behaviour of their own: nothing in them could break that a test of theirs would see.
 WITHOUT_BEHAVIOUR: dict[str, str] = {}
 
+# Tests of something other than a source file, and where that lies.
+OTHER_SUBJECTS = {
+    "tests/wire/test_fuzz_corpus.py": "fuzz/corpus",
+    "tests/wire/test_seedance_pb2.py": "wire/seedance.proto",
+    "tests/wire/test_vectors.py": "wire/vectors",
+}
+
 
 @pytest.mark.parametrize("source", [s for s in sources() if not s.is_package], ids=lambda source: source.name)
 def test_source_has_a_test_of_its_name(source: Source):
@@ -23,6 +30,7 @@ def test_source_has_a_test_of_its_name(source: Source):
 def test_test_file_has_a_source_of_its_name(folder: str):
     """A test that outlived its source, or lies in the wrong folder, is found."""
     wanted = {source.test for source in sources()}
+    wanted |= {test for test, subject in OTHER_SUBJECTS.items() if (ROOT / subject).exists()}
     present = {path.relative_to(ROOT).as_posix() for path in (ROOT / folder).glob("test_*.py")}
     assert present - wanted == set()
 

@@ -9,7 +9,8 @@ import pytest
 
 from tests.architecture.source_tree import Source, sources
 
-WITH_NAMES = [source for source in sources() if source.path.stat().st_size]
+# A package file that holds a docstring at most has nothing to list.
+WITH_NAMES = [source for source in sources() if len(source.tree().body) > 1]
 
 
 def _public_names(tree: ast.Module) -> list[str] | None:

@@ -36,6 +36,7 @@ class WireClient:
         self.websocket = websocket
         self.connection = Connection(Role.CLIENT, subprotocol)
         self.acks = True
+        self._taken: dict[int, int] = {}
         self.messages = 0  # WebSocket messages received
 
     async def send(self, message: Message) -> None:
@@ -43,10 +44,13 @@ class WireClient:
 
     async def receive(self) -> Message:
         while (event := self.connection.next_event()) is None:
+            if self._taken:  # one message for all frames that came together, as clients must
+                await self.send(Ack(processed=tuple(self._taken.items())))
+                self._taken = {}
             self.connection.receive_data(await self.websocket.get_message())
             self.messages += 1
         if self.acks and isinstance(event, Delta | Flush):
-            await self.send(Ack(processed=((event.stream_id, event.id),)))
+            self._taken[event.stream_id] = event.id
         return event
 
     async def hello(self) -> Welcome:
@@ -120,9 +124,10 @@ async def wire_client(
 
 
 async def http(stream: trio.abc.Stream, request: bytes) -> bytes:
-    """Sends raw bytes and reads to the end."""
+    """Sends raw bytes, reads to the end and closes."""
     await stream.send_all(request)
     answer = b""
     while data := await stream.receive_some():
         answer += data
+    await stream.aclose()
     return answer

@@ -150,14 +150,16 @@ class Connection:
             coded.append(outgoing)
             sizes.append(size)
         payload = self._codec.encode(coded)
-        size = len(payload) if isinstance(payload, bytes) else len(payload.encode())
+        size = len(payload if isinstance(payload, bytes) else payload.encode())
         if size > self._max_outgoing_bytes:
             raise MessageTooLargeError(size, self._max_outgoing_bytes)
-        self._state.advance(messages, sizes)
+        frames = [message for message in messages if isinstance(message, Delta | Flush | Error)]
+        if frames:  # then there is nothing else: the codec saw to it
+            self._state.advance_frames(self._role, frames, sizes)
+        else:
+            self._state.advance(self._role, messages[0])
         # Nothing below fails: from here on the messages count as sent.
-        for message in messages:
-            if isinstance(message, Delta | Flush | Error):
-                self._frames_sent += 1
+        self._frames_sent += len(frames)
         self._differences_sent += sum(isinstance(outgoing, CodedDelta) for outgoing in coded)
         for stream_id, context in contexts.items():
             self._set_context(stream_id, context)
@@ -210,7 +212,7 @@ class Connection:
     # ---- sending
 
     def _code(self, message: Message, contexts: dict[int, int | None]) -> tuple[Outgoing, int]:
-        """Chooses how a text travels; returns the message with its text's UTF-8 bytes, and notes the context."""
+        """Chooses how a text travels; returns that, the text's UTF-8 bytes, and notes the context."""
         if isinstance(message, Flush | Error):
             contexts[message.stream_id] = None
         if not isinstance(message, Delta):
@@ -257,15 +259,16 @@ class Connection:
         self._bytes_received += size
         if self._role is Role.SERVER:
             from_client = self._codec.decode_client(data)
-            self._state.advance(from_client)
-            self._events.extend(from_client)
+            for request in from_client:
+                self._state.advance(Role.CLIENT, request)
+                self._events.append(request)
             return
         from_server = self._codec.decode_server(data)
         for message in from_server:
             if isinstance(message, Delta | CodedDelta | Flush | Error):
                 self._receive_frame(message)
                 continue
-            self._state.advance((message,))
+            self._state.advance(Role.SERVER, message)
             if isinstance(message, Welcome):
                 self._max_outgoing_bytes = message.limits.max_message_bytes
             self._events.append(message)
@@ -280,7 +283,7 @@ class Connection:
             return
         frame = self._undo_difference(received) if isinstance(received, CodedDelta) else received
         text = frame.text.encode() if isinstance(frame, Delta) else b""
-        self._state.advance((frame,), (len(text),))
+        self._state.advance_frames(Role.SERVER, (frame,), (len(text),))
         stream_id = frame.stream_id
         if isinstance(frame, Delta):
             self._set_context(stream_id, context_after(frame.text, self._contexts.get(stream_id)))

@@ -44,7 +44,7 @@ class ProtobufCodec:
         try:
             first = messages[0]
             if isinstance(first, ClientMessage):
-                return client_envelope(first).SerializeToString()
+                return client_envelope(first).SerializeToString(deterministic=True)
             return server_envelope(messages).SerializeToString()
         except (TypeError, ValueError) as error:
             raise LocalProtocolError(f"{type(messages[0]).__name__} cannot be encoded: {error}") from error

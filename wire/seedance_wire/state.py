@@ -232,74 +232,77 @@ class ProtocolState:
             f"a frame of stream {frame.stream_id}, which {self._absence(frame.stream_id)}"
         )
 
-    def advance(self, messages: Sequence[Outgoing | InvalidSubmit], text_bytes: Sequence[int] = ()) -> None:
-        """Takes the messages of one envelope, sent or received, whole or not at all.
+    def advance(self, speaker: Role, message: Outgoing | InvalidSubmit) -> None:
+        """Takes a message that is no frame, sent or received, or refuses it and changes nothing.
 
         Args:
-            messages: One message, or frames.
-            text_bytes: For frames: UTF-8 bytes of the text of each, 0 for any but a DELTA.
+            speaker: Who said it.
+            message: What.
 
         Raises:
-            LocalProtocolError: This end sent what it may not; nothing has changed.
-            RemoteProtocolError: The other end did; nothing has changed, the caller calls `fail`.
+            LocalProtocolError: This end sent what it may not.
+            RemoteProtocolError: The other end did; the caller calls `fail`.
         """
-        first = messages[0]
-        match first:
-            case Delta() | CodedDelta() | Flush() | Error():
-                self._advance_frames(messages, text_bytes)
-            case _:
-                self._advance_one(first)
-
-    def _advance_one(self, message: Outgoing | InvalidSubmit) -> None:
         kind = _kind(message)
-        sender = Role.CLIENT if kind in CLIENT_KINDS else Role.SERVER
-        state = self._next_connection_state(kind, sender)
+        state = self._next_connection_state(kind, speaker)
         match message:
             case Welcome():
                 self._epoch = message.epoch
                 self.next_sequence_id = message.last_sequence_id + 1
             case Submit() | InvalidSubmit():
-                self._check_sequence(message.sequence_id, sender)
+                self._check_sequence(message.sequence_id, speaker)
                 if len(self._pending) == MAX_PENDING:
                     raise self._fault(
-                        sender, f"{MAX_PENDING} SUBMITs are unanswered", CloseCode.QUOTA_EXCEEDED
+                        speaker, f"{MAX_PENDING} SUBMITs are unanswered", CloseCode.QUOTA_EXCEEDED
                     )
                 self._pending.add(message.sequence_id)
                 self.next_sequence_id += 1
             case Cancel():
-                self._check_sequence(message.sequence_id, sender)
-                self._check_stream(message.stream_id, kind, sender)
+                self._check_sequence(message.sequence_id, speaker)
+                self._check_stream(message.stream_id, kind, speaker)
                 self.next_sequence_id += 1
             case Ack():
                 for stream_id, frame_id in message.processed:
-                    self._check_stream(stream_id, kind, sender)
-                    self._check_processed(stream_id, frame_id, sender)
+                    self._check_stream(stream_id, kind, speaker)
+                    self._check_processed(stream_id, frame_id, speaker)
             case Accepted():
-                self._check_accepted(message, sender)
+                self._check_accepted(message, speaker)
                 self._pending.remove(message.sequence_id)
                 accepted = STREAM_TABLE[StreamState.SUBMITTED, Accepted]
                 self._streams[message.stream_id] = _Progress(accepted, ReceiveCursor(self._epoch))
                 self._highest_stream_id = message.stream_id
             case Refused():
-                self._check_pending(message.sequence_id, kind, sender)
+                self._check_pending(message.sequence_id, kind, speaker)
                 self._pending.remove(message.sequence_id)
         self.connection = state
 
-    def _advance_frames(self, frames: Sequence[Outgoing | InvalidSubmit], text_bytes: Sequence[int]) -> None:
+    def advance_frames(
+        self, speaker: Role, frames: Sequence[Frame | CodedDelta], text_bytes: Sequence[int]
+    ) -> None:
+        """Takes the frames of one envelope, sent or received, all of them or none.
+
+        Args:
+            speaker: Who sent them.
+            frames: One or more, of any streams.
+            text_bytes: UTF-8 bytes of the text of each; 0 for any but a DELTA.
+
+        Raises:
+            LocalProtocolError: This end sent what it may not.
+            RemoteProtocolError: The other end did; the caller calls `fail`.
+        """
         changed: dict[int, _Progress] = {}
         for frame, size in zip(frames, text_bytes, strict=True):
-            assert isinstance(frame, Delta | CodedDelta | Flush | Error)
             kind = _kind(frame)
-            self._next_connection_state(kind, Role.SERVER)  # no frame changes it
+            self._next_connection_state(kind, speaker)  # no frame changes it
             stream_id = frame.stream_id
             progress = changed.get(stream_id) or self._streams.get(stream_id)
             state = self._state_of(stream_id) if progress is None else progress.state
             following = STREAM_TABLE.get((state, kind))
             if progress is None or following is None:
                 reason = f"a frame of stream {stream_id}, which {self._absence(stream_id)}"
-                raise self._fault(Role.SERVER, reason)
+                raise self._fault(speaker, reason)
             if progress.cursor.judge(frame) is not Verdict.APPLY or frame.epoch != self._epoch:
-                raise self._fault(Role.SERVER, _misnumbered(frame, progress.cursor))
+                raise self._fault(speaker, _misnumbered(frame, progress.cursor))
             changed[stream_id] = _Progress(following, progress.cursor.after(frame, size))
         for stream_id, progress in changed.items():
             if progress.state is StreamState.ENDED:
@@ -312,15 +315,17 @@ class ProtocolState:
 
     # ---- checks; none changes anything
 
-    def _next_connection_state(self, kind: Kind, sender: Role) -> ConnectionState:
+    def _next_connection_state(self, kind: Kind, speaker: Role) -> ConnectionState:
+        if kind not in (CLIENT_KINDS if speaker is Role.CLIENT else SERVER_KINDS):
+            raise self._fault(speaker, f"{kind.__name__} is not for the {speaker.value} to say")
         state = CONNECTION_TABLE.get((self.connection, kind))
-        if state is None and sender is not self._role:
+        if state is None and speaker is not self._role:
             state = CROSSINGS.get((self.connection, kind))
         if state is None:
             reason = (
-                f"{kind.__name__} is not allowed from the {sender.value} in state {self.connection.value}"
+                f"{kind.__name__} is not allowed from the {speaker.value} in state {self.connection.value}"
             )
-            raise self._fault(sender, reason)
+            raise self._fault(speaker, reason)
         return state
 
     def _state_of(self, stream_id: int) -> StreamState:
@@ -332,37 +337,37 @@ class ProtocolState:
     def _absence(self, stream_id: int) -> str:
         return "has ended" if self._state_of(stream_id) is StreamState.ENDED else "never began"
 
-    def _check_stream(self, stream_id: int, kind: Kind, sender: Role) -> None:
+    def _check_stream(self, stream_id: int, kind: Kind, speaker: Role) -> None:
         state = self._state_of(stream_id)
         if (state, kind) not in STREAM_TABLE:
-            raise self._fault(sender, f"{kind.__name__} for stream {stream_id}, which is {state.value}")
+            raise self._fault(speaker, f"{kind.__name__} for stream {stream_id}, which is {state.value}")
 
-    def _check_pending(self, sequence_id: int, kind: Kind, sender: Role) -> None:
+    def _check_pending(self, sequence_id: int, kind: Kind, speaker: Role) -> None:
         if sequence_id not in self._pending:
-            raise self._fault(sender, f"{kind.__name__} for {sequence_id}, which is no unanswered SUBMIT")
+            raise self._fault(speaker, f"{kind.__name__} for {sequence_id}, which is no unanswered SUBMIT")
 
-    def _check_sequence(self, sequence_id: int, sender: Role) -> None:
+    def _check_sequence(self, sequence_id: int, speaker: Role) -> None:
         if sequence_id != self.next_sequence_id:
-            raise self._fault(sender, f"sequence id {sequence_id} where {self.next_sequence_id} is next")
+            raise self._fault(speaker, f"sequence id {sequence_id} where {self.next_sequence_id} is next")
 
-    def _check_processed(self, stream_id: int, frame_id: int, sender: Role) -> None:
+    def _check_processed(self, stream_id: int, frame_id: int, speaker: Role) -> None:
         progress = self._streams.get(stream_id)
         last = self._ended.get(stream_id) if progress is None else progress.cursor.applied
         if last is not None and frame_id > last:
-            raise self._fault(sender, f"Ack of frame {frame_id} of stream {stream_id}, whose last is {last}")
+            raise self._fault(speaker, f"Ack of frame {frame_id} of stream {stream_id}, whose last is {last}")
 
-    def _check_accepted(self, message: Accepted, sender: Role) -> None:
-        self._check_pending(message.sequence_id, Accepted, sender)
+    def _check_accepted(self, message: Accepted, speaker: Role) -> None:
+        self._check_pending(message.sequence_id, Accepted, speaker)
         if message.stream_id <= self._highest_stream_id:
             reason = f"stream id {message.stream_id} after {self._highest_stream_id}: they rise"
-            raise self._fault(sender, reason)
-        if sender is self._role and len(self._streams) >= self._max_streams:
-            raise self._fault(sender, f"more than {self._max_streams} streams")
+            raise self._fault(speaker, reason)
+        if speaker is self._role and len(self._streams) >= self._max_streams:
+            raise self._fault(speaker, f"more than {self._max_streams} streams")
 
     def _fault(
-        self, sender: Role, reason: str, close_code: CloseCode = CloseCode.BAD_MESSAGE
+        self, speaker: Role, reason: str, close_code: CloseCode = CloseCode.BAD_MESSAGE
     ) -> LocalProtocolError | RemoteProtocolError:
-        if sender is self._role:
+        if speaker is self._role:
             return LocalProtocolError(reason)
         return RemoteProtocolError(reason, close_code)
 

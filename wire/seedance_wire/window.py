@@ -17,7 +17,7 @@ from .errors import LocalProtocolError, RemoteProtocolError
 
 __all__ = ["SlidingWindow"]
 
-# The numbers of S22; the factors are exact, because floor(15 / 0.7) of floats is not what a reader computes.
+# The numbers of S22. The factors are exact: in floats, seven tenths of 90 is 62.99…, not 63.
 _INITIAL_FRAMES = 32
 _MINIMUM_FRAMES = 16
 _MAXIMUM_FRAMES = 128

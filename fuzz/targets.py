@@ -1,0 +1,196 @@
+# Invariant: whatever bytes a peer sends, this process either gets messages that the protocol allows or raises
+# a RemoteProtocolError (DecodeError for a parser alone). What it got, it can write, and reading that gives it
+# again. Nothing else is ever raised, and nothing hangs.
+"""One fuzz target for each parser of the wire, plain functions of bytes.
+
+`run.py` drives them with coverage guidance, `tests/wire/test_fuzz_corpus.py` replays the corpus through them.
+They must not need the fuzzer to be installed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+
+from attrs import evolve
+
+from seedance_wire.codec import SUBPROTOCOLS, Codec, make_codec
+from seedance_wire.connection import Connection
+from seedance_wire.delta import apply_difference, difference
+from seedance_wire.envelope import FromClient, FromServer, InvalidSubmit, Outgoing
+from seedance_wire.errors import DecodeError, LocalProtocolError, RemoteProtocolError
+from seedance_wire.messages import (
+    Accepted,
+    Bye,
+    Delta,
+    Durability,
+    Error,
+    Flush,
+    Hello,
+    Limits,
+    Submit,
+    Welcome,
+)
+from seedance_wire.raw_blocks import Block, BlockParser, write_block
+from seedance_wire.state import ConnectionState, Role
+
+__all__ = ["TARGETS", "frame_messages"]
+
+PROTOBUF, JSON, RAW = map(make_codec, SUBPROTOCOLS)
+
+
+def _read_and_rewrite(
+    codec: Codec, decode: Callable[[bytes | str], Sequence[FromClient | FromServer]], payload: bytes | str
+) -> None:
+    """Reads a payload; if it is a message, writes it and reads that."""
+    try:
+        messages = decode(payload)
+    except DecodeError:
+        return
+    writable: list[Outgoing] = [m for m in messages if not isinstance(m, InvalidSubmit)]
+    if not writable:
+        return
+    again = decode(codec.encode(writable))
+    assert list(map(_readable, again)) == list(map(_readable, writable))
+
+
+def _readable(message: object) -> str:
+    """A message as it reads: NaN equals nothing, but reads the same, and biases have no order."""
+    if isinstance(message, Submit):
+        sampling = message.sampling
+        biases = sorted(map(repr, sampling.logit_bias.items()))
+        message = evolve(message, sampling=evolve(sampling, logit_bias={}))
+        return f"{message}{biases}"
+    return repr(message)
+
+
+def protobuf_client(data: bytes) -> None:
+    """A client's envelope in protobuf, as a server reads it."""
+    _read_and_rewrite(PROTOBUF, PROTOBUF.decode_client, data)
+
+
+def protobuf_server(data: bytes) -> None:
+    """A server's envelope in protobuf, as a client reads it."""
+    _read_and_rewrite(PROTOBUF, PROTOBUF.decode_server, data)
+
+
+def json_client(data: bytes) -> None:
+    """A client's envelope in JSON. Bytes that are not UTF-8 become what `json` must survive anyway."""
+    _read_and_rewrite(JSON, JSON.decode_client, data.decode(errors="surrogateescape"))
+
+
+def json_server(data: bytes) -> None:
+    """A server's envelope in JSON."""
+    _read_and_rewrite(JSON, JSON.decode_server, data.decode(errors="surrogateescape"))
+
+
+def raw_server(data: bytes) -> None:
+    """A server's envelope in raw text."""
+    _read_and_rewrite(RAW, RAW.decode_server, data.decode(errors="surrogateescape"))
+
+
+def raw_blocks(data: bytes) -> None:
+    """The block parser: the same blocks whole, byte by byte, and written again."""
+
+    def outcome(chunks: Sequence[bytes]) -> object:
+        parser = BlockParser(max_block_chars=4096)
+        found: list[Block] = []
+        try:
+            for chunk in chunks:
+                found += parser.feed(chunk)
+        except DecodeError:
+            return None  # which fault is met first does depend on the cuts
+        return found
+
+    whole = outcome([data])
+    assert outcome([data[index : index + 1] for index in range(len(data))]) == whole
+    if isinstance(whole, list):
+        assert BlockParser().feed("".join(map(write_block, whole))) == whole
+
+
+def delta(data: bytes) -> None:
+    """Differences: three bytes of context, then what a peer sent."""
+    context = int.from_bytes(data[:3]) % 0xD800
+    try:
+        text = apply_difference(data[3:], context)
+    except DecodeError:
+        return
+    assert difference(text, context) == data[3:]
+
+
+def frame_messages(role: Role, subprotocol: str, payloads: Sequence[bytes]) -> bytes:
+    """Returns the input of `connection` for these payloads."""
+    head = bytes([SUBPROTOCOLS.index(subprotocol) << 1 | (role is Role.SERVER)])
+    return head + b"".join(len(payload).to_bytes(2) + payload for payload in payloads)
+
+
+def connection(data: bytes) -> None:
+    """A whole connection, message by message: true offsets and digests, or an error for good.
+
+    The first byte chooses role and subprotocol; each message follows its length in two bytes.
+    """
+    role = Role.SERVER if data[:1] and data[0] & 1 else Role.CLIENT
+    subprotocol = SUBPROTOCOLS[(data[0] >> 1) % len(SUBPROTOCOLS)] if data else SUBPROTOCOLS[0]
+    under_test = Connection(role, subprotocol, max_message_bytes=4096)
+    if role is Role.CLIENT:
+        _open(under_test)
+    texts: dict[int, str] = {}
+    rest = data[1:]
+    while rest:
+        size = int.from_bytes(rest[:2])
+        payload, rest = rest[2 : 2 + size], rest[2 + size :]
+        is_text = subprotocol != SUBPROTOCOLS[0]
+        try:
+            under_test.receive_data(payload.decode(errors="surrogateescape") if is_text else payload)
+        except RemoteProtocolError:
+            assert under_test.state is ConnectionState.ERROR
+            _check_closed_for_good(under_test)
+            return
+        while (event := under_test.next_event()) is not None:
+            if isinstance(event, Delta | Flush | Error):
+                text = texts.setdefault(event.stream_id, "")
+                assert event.offset == len(text.encode())
+                if isinstance(event, Delta):
+                    texts[event.stream_id] += event.text
+                elif isinstance(event, Flush) and event.final is not None:
+                    assert event.final.digest == hashlib.sha256(text.encode()).digest()
+
+
+def _open(client: Connection) -> None:
+    """Brings a client to where frames of streams 1 and 2 may follow."""
+    codec = make_codec(client.subprotocol)
+    limits = Limits(max_message_bytes=4096, max_streams=2, max_context_tokens=1)
+    client.send(Hello())
+    welcome = Welcome(session_id="s", epoch=1, last_sequence_id=0, model="m", limits=limits)
+    client.receive_data(codec.encode((welcome,)))
+    for number in (1, 2):
+        client.send(Submit(sequence_id=number, idempotency_key=b"k" * 16, prompt="p"))
+        accepted = Accepted(sequence_id=number, stream_id=number, durability=Durability.NONE)
+        client.receive_data(codec.encode((accepted,)))
+    while client.next_event() is not None:
+        pass
+
+
+def _check_closed_for_good(failed: Connection) -> None:
+    for attempt in (lambda: failed.receive_data(b""), lambda: failed.send(Bye())):
+        try:
+            attempt()
+        except (RemoteProtocolError, LocalProtocolError):
+            continue
+        raise AssertionError("a failed connection went on")
+
+
+TARGETS: Mapping[str, Callable[[bytes], None]] = {
+    target.__name__: target
+    for target in (
+        connection,
+        delta,
+        json_client,
+        json_server,
+        protobuf_client,
+        protobuf_server,
+        raw_blocks,
+        raw_server,
+    )
+}
+"""Every target by its name, which is also the name of its corpus directory."""

@@ -1,0 +1,89 @@
+"""Where to connect and as whom: what a user gave, checked and completed.
+
+Refuses early what would fail late or leak: credentials in a URL, a key that would break a header. Connects
+nothing.
+"""
+
+from __future__ import annotations
+
+import urllib.parse
+from collections.abc import Mapping
+from typing import Self
+
+from attrs import field, frozen
+
+__all__ = ["Endpoint"]
+
+DEFAULT_PATH = "/v1/chat"
+_PORTS = {"ws": 80, "wss": 443}
+
+
+@frozen(kw_only=True)
+class Endpoint:
+    """Where to connect and as whom.
+
+    Attributes:
+        url: ``ws://`` or ``wss://``, without credentials; a missing path is ``/v1/chat``.
+        subprotocol: The encoding to ask for.
+        headers: Sent with the upgrade.
+    """
+
+    url: str
+    subprotocol: str
+    headers: Mapping[str, str] = field(repr=False)  # holds the key
+
+    @classmethod
+    def of(cls, url: str, *, subprotocol: str, api_key: str | None, user_agent: str) -> Self:
+        """Checks and completes what a user gave.
+
+        Raises:
+            ValueError: The URL is not a WebSocket URL or holds credentials, or the key can't be a header.
+        """
+        parts = urllib.parse.urlsplit(url)
+        if parts.scheme not in _PORTS or not parts.hostname:
+            raise ValueError(f"the URL must look like ws://host:8080/v1/chat or wss://…, not {url!r}")
+        if parts.username or parts.password:
+            raise ValueError("the URL must not hold credentials; give api_key")
+        _ = parts.port  # raises ValueError where it is no number
+        try:
+            parts.hostname.encode("idna")
+        except UnicodeError as error:
+            raise ValueError(f"the URL's host {parts.hostname!r} can't be looked up: {error}") from None
+        if not url.isascii() or not url.isprintable() or " " in url:
+            raise ValueError("the URL must be printable ASCII; encode other characters")
+        headers = {"User-Agent": user_agent}
+        if api_key is not None:
+            if not api_key or not api_key.isascii() or not api_key.isprintable() or " " in api_key:
+                raise ValueError("the API key must be printable ASCII without spaces")
+            headers["Authorization"] = f"Bearer {api_key}"
+        completed = parts._replace(path=parts.path if parts.path.strip("/") else DEFAULT_PATH, fragment="")
+        return cls(url=completed.geturl(), subprotocol=subprotocol, headers=headers)
+
+    @property
+    def secure(self) -> bool:
+        """Whether the connection is encrypted."""
+        return urllib.parse.urlsplit(self.url).scheme == "wss"
+
+    @property
+    def host(self) -> str:
+        """Name or address to connect to."""
+        return urllib.parse.urlsplit(self.url).hostname or ""
+
+    @property
+    def port(self) -> int:
+        """TCP port; 80 or 443 where the URL names none."""
+        parts = urllib.parse.urlsplit(self.url)
+        return parts.port or _PORTS[parts.scheme]
+
+    @property
+    def authority(self) -> str:
+        """What the ``Host`` header says: brackets around IPv6, no default port."""
+        parts = urllib.parse.urlsplit(self.url)
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == _PORTS[parts.scheme] else f"{host}:{self.port}"
+
+    @property
+    def target(self) -> str:
+        """Path and query."""
+        parts = urllib.parse.urlsplit(self.url)
+        return f"{parts.path}?{parts.query}" if parts.query else parts.path

@@ -1,0 +1,107 @@
+"""What is served: an engine, an encoder for its prompts, and what clients may know of them.
+
+The seam between the server and the engine. On this side the wire's vocabulary and no PyTorch; loading, the
+only function that knows both sides, runs on the decode thread and imports the engine there, so that a wrong
+flag or a taken port is reported before PyTorch's seconds of import.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol, cast
+
+from attrs import frozen
+
+from seedance_server.config import Config
+from seedance_server.engine.config import DtypeName
+from seedance_server.engine_loop import GenerationEngine
+from seedance_wire.messages import ChatMessage
+
+if TYPE_CHECKING:
+    from seedance_server.engine.chat_template import PromptEncoder as TemplateEncoder
+
+__all__ = ["PromptEncoder", "ServedModel", "load_served_model"]
+
+
+class PromptEncoder(Protocol):
+    """Turns what a client sends into token ids; called on worker threads, several at once."""
+
+    def encode_chat(self, messages: Sequence[ChatMessage], *, parse_special: bool) -> Sequence[int]:
+        """Applies the model's chat template; raises RequestError for what can't become a prompt."""
+
+    def encode_text(self, prompt: str, *, parse_special: bool) -> Sequence[int]:
+        """Tokenises text as it is; raises as `encode_chat`."""
+
+
+@frozen(kw_only=True)
+class ServedModel:
+    """A loaded model, ready to answer.
+
+    Attributes:
+        name: What clients may ask for.
+        context_tokens: Longest prompt plus answer.
+        vocab_size: Token ids go from 0 to one below it.
+        engine: Generates.
+        encoder: Encodes prompts.
+    """
+
+    name: str
+    context_tokens: int
+    vocab_size: int
+    engine: GenerationEngine
+    encoder: PromptEncoder
+
+
+class _ChatEncoder:
+    """The engine's encoder, spoken to in the wire's messages."""
+
+    def __init__(self, encoder: TemplateEncoder, turn: Callable[..., object]) -> None:
+        self._encoder = encoder
+        self._turn = turn
+
+    def encode_chat(self, messages: Sequence[ChatMessage], *, parse_special: bool) -> Sequence[int]:
+        turns = [self._turn(role=each.role, content=each.content, name=each.name) for each in messages]
+        return self._encoder.encode_chat(turns, parse_special=parse_special)  # type: ignore[arg-type]
+
+    def encode_text(self, prompt: str, *, parse_special: bool) -> Sequence[int]:
+        return self._encoder.encode_text(prompt, parse_special=parse_special)
+
+
+def load_served_model(config: Config, progress: Callable[[str], None]) -> ServedModel:
+    """Loads the model and builds its engine; call it on the decode thread.
+
+    Args:
+        config: All settings.
+        progress: Told what is being done, a line each.
+
+    Raises:
+        EngineError: The model can't be loaded with these settings.
+    """
+    progress("starting PyTorch")
+    from seedance_server.engine.chat_template import ChatTurn, PromptEncoder  # noqa: PLC0415
+    from seedance_server.engine.config import EngineConfig  # noqa: PLC0415
+    from seedance_server.engine.engine import Engine  # noqa: PLC0415
+    from seedance_server.engine.model_loader import load_model  # noqa: PLC0415
+
+    model = load_model(config.model_path, dtype=cast("DtypeName", config.dtype), progress=progress)
+    engine = Engine(
+        model,
+        EngineConfig(
+            kv_memory_bytes=config.kv_memory_bytes,
+            max_sequences=config.max_sequences,
+            prefill_budget_tokens=config.prefill_budget_tokens,
+            max_context=config.max_context_tokens,
+            threads=config.threads,
+        ),
+    )
+    engine.bind_thread()
+    # By the model's context: what the KV pool allows below that, the engine refuses with its own reason.
+    longest = min(model.context_length, config.max_context_tokens or model.context_length)
+    encoder = PromptEncoder(model.tokenizer, context_length=longest)
+    return ServedModel(
+        name=config.served_model_name or model.name,
+        context_tokens=engine.context_length,
+        vocab_size=model.vocab_size,
+        engine=engine,
+        encoder=_ChatEncoder(encoder, ChatTurn),
+    )

@@ -1,0 +1,83 @@
+"""The engine's error tree."""
+
+import copy
+import pickle
+
+import pytest
+
+from seedance_server.engine import errors
+from seedance_server.engine.errors import (
+    ComputeError,
+    ContextLengthExceeded,
+    EngineError,
+    InsufficientMemory,
+    InvalidParameter,
+    KvCapacityExceeded,
+    ModelFileError,
+    ModelLoadError,
+    ModelNotFound,
+    NumericalError,
+    OutOfDeviceMemory,
+    RequestError,
+    TemplateError,
+    UnsupportedModel,
+)
+
+EXAMPLES = {
+    InvalidParameter("top_p", "must be above 0"): RequestError,
+    TemplateError("no system role"): RequestError,
+    ContextLengthExceeded(9, 8): RequestError,
+    KvCapacityExceeded(65, 64): RequestError,
+    ModelNotFound("/m", "no such directory"): ModelLoadError,
+    ModelFileError("/m", "config.json is no JSON"): ModelLoadError,
+    UnsupportedModel("/m", "an encoder"): ModelLoadError,
+    InsufficientMemory(2**31, 2**30): ModelLoadError,
+    NumericalError("NaN"): ComputeError,
+    OutOfDeviceMemory("tried to allocate"): ComputeError,
+}
+
+
+@pytest.mark.parametrize(("error", "branch"), EXAMPLES.items(), ids=lambda value: type(value).__name__)
+def test_error_is_on_the_branch_of_who_is_at_fault(error, branch):
+    """A caller can tell the request's fault from the operator's and the machine's by one except clause."""
+    assert isinstance(error, branch)
+    assert isinstance(error, EngineError)
+
+
+def test_tree_has_an_example_of_each_leaf():
+    """No error type is added without a place in these tests."""
+    branches = {"EngineError", "RequestError", "ModelLoadError", "ComputeError"}
+    assert {type(error).__name__ for error in EXAMPLES} == set(errors.__all__) - branches
+
+
+@pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
+def test_error_crosses_a_process_boundary_when_pickled(error):
+    """The engine may live in another process: errors arrive with their data."""
+    twin = pickle.loads(pickle.dumps(error))
+    assert type(twin) is type(error)
+    assert str(twin) == str(error)
+    assert copy.copy(error).args == error.args
+
+
+@pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
+def test_message_is_one_line_when_shown(error):
+    """A message fits a log line and a REFUSED."""
+    assert str(error)
+    assert "\n" not in str(error)
+
+
+def test_context_error_names_both_numbers():
+    """The client sees how long its prompt is and how long it may be, and if the first number is a guess."""
+    assert str(ContextLengthExceeded(900, 512)) == "the prompt has 900 tokens, at most 512 fit: shorten it"
+    assert "at least 900 tokens" in str(ContextLengthExceeded(900, 512, exact=False))
+
+
+def test_capacity_error_names_both_numbers():
+    """A request that can never fit says by how much."""
+    assert "65 KV blocks" in str(KvCapacityExceeded(65, 64))
+    assert "64 in all" in str(KvCapacityExceeded(65, 64))
+
+
+def test_memory_error_speaks_in_mebibytes():
+    """An operator reads sizes, not byte counts."""
+    assert "2,048 MiB of memory are needed, 1,024 MiB are available" in str(InsufficientMemory(2**31, 2**30))

@@ -1,0 +1,89 @@
+import pytest
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    GptOssConfig,
+    GptOssForCausalLM,
+    MambaConfig,
+    MambaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from seedance_server.engine.attention import UnsupportedAttention
+from seedance_server.engine.model_probe import probe_model
+from tests.tiny_models import KINDS, SLIDING_WINDOW
+
+SHAPE = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "initializer_range": 0.3,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_probe_accepts_the_models_that_we_promise_to_run(kind, dtype, tiny_directory):
+    """Rounding is no reason to refuse a model, in either dtype."""
+    model = AutoModelForCausalLM.from_pretrained(tiny_directory(kind), dtype=dtype).eval()
+    geometry = probe_model(model)
+    windows = (SLIDING_WINDOW, None) * 2 if kind == "gemma3" else (None, None)
+    assert (geometry.windows, geometry.heads, geometry.dtype) == (windows, 2, dtype)
+    assert (geometry.key_dim, geometry.value_dim) == (16, 16)
+
+
+@pytest.mark.parametrize(
+    ("model_class", "config", "windows"),
+    [
+        (Qwen3ForCausalLM, Qwen3Config(**SHAPE), (None, None)),
+        (MistralForCausalLM, MistralConfig(**SHAPE, sliding_window=8), (8, 8)),
+    ],
+)
+def test_probe_sees_what_a_model_asks_for_without_knowing_its_name(model_class, config, windows):
+    """Geometry is observed, so an architecture that we never heard of works if it is ordinary."""
+    assert probe_model(model_class(config).eval()).windows == windows
+
+
+@pytest.mark.parametrize(
+    ("model_class", "config", "reason"),
+    [
+        (Gemma2ForCausalLM, Gemma2Config(**SHAPE, sliding_window=8), "softcap"),
+        (GptOssForCausalLM, GptOssConfig(**SHAPE, num_local_experts=2, num_experts_per_tok=1), "s_aux"),
+        (MambaForCausalLM, MambaConfig(vocab_size=64, hidden_size=32, num_hidden_layers=1), "attention"),
+    ],
+)
+def test_probe_refuses_what_our_attention_does_not_compute(model_class, config, reason):
+    """A model that would answer wrongly doesn't start."""
+    with pytest.raises(UnsupportedAttention, match=reason):
+        probe_model(model_class(config).eval())
+
+
+def test_probe_refuses_a_model_whose_rows_mix():
+    """Packed sequences must not feel each other: a state carried along the rows shows in the logits."""
+
+    class Mixing(Qwen3ForCausalLM):
+        def forward(self, input_ids=None, **kwargs):
+            outputs = super().forward(input_ids=input_ids, **kwargs)
+            outputs.logits = outputs.logits.cumsum(1)
+            return outputs
+
+    with pytest.raises(UnsupportedAttention, match="logits are off"):
+        probe_model(Mixing(Qwen3Config(**SHAPE)).eval())
+
+
+def test_probe_refuses_windows_that_a_model_keeps_to_itself():
+    """A window that only the model's own masks know would be ignored by our attention."""
+    config = MistralConfig(**SHAPE, sliding_window=8)
+    model = MistralForCausalLM(config).eval()
+    config.layer_types = ["full_attention", "sliding_attention"]
+    with pytest.raises(UnsupportedAttention, match="windows"):
+        probe_model(model)

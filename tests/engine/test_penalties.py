@@ -1,0 +1,77 @@
+"""Penalties, biases and bans: equal to Transformers' processors, each row for itself."""
+
+import pytest
+import torch
+from transformers.generation.logits_process import (
+    RepetitionPenaltyLogitsProcessor,
+    SequenceBiasLogitsProcessor,
+    SuppressTokensLogitsProcessor,
+)
+
+from seedance_server.engine.penalties import adjust_logits, is_adjusted
+from seedance_server.engine.sampling_params import SamplingParams
+
+VOCABULARY = 50
+PROMPT, OUTPUT = [1, 2, 2, 3], [3, 4, 4, 4]
+
+
+def logits():
+    return torch.randn(VOCABULARY, generator=torch.Generator().manual_seed(1)) * 4
+
+
+def adjusted(banned=(), **params):
+    scores = logits()
+    adjust_logits(scores, SamplingParams(**params), PROMPT, OUTPUT, banned)
+    return scores
+
+
+@pytest.mark.parametrize("penalty", [0.5, 1.2, 3.0])
+def test_repetition_penalty_equals_transformers(penalty):
+    """Prompt and output count, once each, and a negative logit moves down as well."""
+    expected = RepetitionPenaltyLogitsProcessor(penalty)(torch.tensor([PROMPT + OUTPUT]), logits()[None])[0]
+    assert torch.equal(adjusted(repetition_penalty=penalty), expected)
+
+
+def test_logit_bias_equals_transformers():
+    """A bias is added to its token's logit."""
+    processor = SequenceBiasLogitsProcessor([[[7], 2.5], [[9], -100.0]])
+    expected = processor(torch.tensor([PROMPT]), logits()[None])[0]
+    assert torch.equal(adjusted(logit_bias={7: 2.5, 9: -100}), expected)
+
+
+def test_banned_ids_equal_transformers():
+    """A banned token has no probability at all."""
+    expected = SuppressTokensLogitsProcessor([5, 6], device="cpu")(torch.tensor([PROMPT]), logits()[None])[0]
+    assert torch.equal(adjusted(banned=(5, 6)), expected)
+
+
+def test_presence_and_frequency_penalties_follow_the_definition():
+    """OpenAI's formula: presence once, frequency for each occurrence, in the output only."""
+    expected = logits()
+    expected[3] -= 0.5 + 1.5 * 1
+    expected[4] -= 0.5 + 1.5 * 3
+    assert torch.allclose(adjusted(presence_penalty=0.5, frequency_penalty=1.5), expected, atol=1e-6)
+
+
+def test_penalties_change_nothing_when_there_is_no_output_yet():
+    """The prompt does not count for presence and frequency."""
+    scores = logits()
+    adjust_logits(scores, SamplingParams(presence_penalty=2, frequency_penalty=2), PROMPT, [], ())
+    assert torch.equal(scores, logits())
+
+
+@pytest.mark.parametrize(
+    ("params", "banned", "expected"),
+    [
+        ({}, (), False),
+        ({"temperature": 0.3, "top_p": 0.5}, (), False),
+        ({}, (1,), True),
+        ({"repetition_penalty": 1.1}, (), True),
+        ({"presence_penalty": -1}, (), True),
+        ({"frequency_penalty": 1}, (), True),
+        ({"logit_bias": {1: 0}}, (), True),
+    ],
+)
+def test_row_is_left_alone_when_nothing_would_change(params, banned, expected):
+    """Rows without penalties don't pay for those that have them."""
+    assert is_adjusted(SamplingParams(**params), banned) is expected

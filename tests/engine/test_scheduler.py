@@ -1,0 +1,232 @@
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from seedance_server.engine.block_pool import BlockPool
+from seedance_server.engine.sampling_params import SamplingParams
+from seedance_server.engine.scheduler import Scheduler
+from seedance_server.engine.sequence import GenerationRequest, Sequence, SequenceStatus
+from tests.strategies import output_lengths, picks, prompt_lengths, scheduler_shapes
+
+
+class World:
+    """A scheduler with a model that answers at once: each sampled token is a 0."""
+
+    def __init__(self, *, blocks=8, block_size=4, rings=(None,), max_sequences=8, budget=16):
+        self.pool = BlockPool(total=blocks, block_size=block_size, rings=rings)
+        self.scheduler = Scheduler(self.pool, max_sequences=max_sequences, prefill_budget_tokens=budget)
+        self.max_sequences, self.budget = max_sequences, budget
+        self.live: list[Sequence] = []
+        self.arrived = 0
+
+    def add(self, prompt_tokens, new_tokens=1000):
+        """A sequence that ends after `new_tokens`, or where it fills the pool alone."""
+        request = GenerationRequest(
+            id=self.arrived, prompt_ids=(0,) * prompt_tokens, params=SamplingParams(), arrival_s=0.0
+        )
+        limit = min(prompt_tokens + new_tokens, self.pool.capacity_tokens)
+        sequence = Sequence(request, order=self.arrived, seed=0, limit=limit, table=self.pool.new_table())
+        self.arrived += 1
+        self.live.append(sequence)
+        self.scheduler.add(sequence)
+        return sequence
+
+    def remove(self, sequence):
+        self.scheduler.remove(sequence)
+        self.live.remove(sequence)
+
+    def step(self):
+        """One step; the batch as {sequence: tokens}."""
+        batch = self.scheduler.schedule()
+        assert len(batch.chunks) <= self.max_sequences
+        assert sum(chunk.count for chunk in batch.spans) <= self.budget
+        for chunk in batch.chunks:
+            assert not chunk.sequence.paused
+            assert chunk.start == chunk.sequence.computed
+            held = chunk.sequence.table
+            assert held.size == self.pool.blocks_for(len(chunk.sequence.token_ids)), (
+                "no more than its tokens need"
+            )
+        self.scheduler.complete(batch)
+        for chunk in batch.sampled:
+            chunk.sequence.token_ids.append(0)
+            if len(chunk.sequence.token_ids) >= chunk.sequence.limit:
+                self.remove(chunk.sequence)
+        self.check()
+        return {chunk.sequence: chunk.count for chunk in batch.chunks}
+
+    def check(self):
+        scheduled = self.scheduler.running + self.scheduler.waiting
+        assert sorted(s.order for s in scheduled) == [s.order for s in self.live]
+        self.pool.check_integrity(sequence.table for sequence in self.live)
+        for sequence in self.scheduler.waiting:
+            assert sequence.table.size == sequence.computed == 0
+
+
+def test_scheduler_lets_a_request_join_at_the_next_step_and_leave_when_it_ends():
+    """Continuous batching: nobody waits for a batch to be full or to be over."""
+    world = World()
+    first = world.add(3)
+    assert world.step() == {first: 3}
+    second = world.add(2, new_tokens=1)
+    assert world.step() == {first: 1, second: 2}
+    assert second.status is SequenceStatus.FINISHED
+    assert world.step() == {first: 1}
+
+
+def test_scheduler_shares_the_prefill_budget_in_order_of_arrival_beside_decodes():
+    """A long prompt is cut into chunks and never holds up a decode."""
+    world = World(blocks=64, budget=10)
+    decoding = world.add(2)
+    world.step()
+    long, short = world.add(15), world.add(4)
+    assert world.step() == {decoding: 1, long: 10}
+    assert world.step() == {decoding: 1, long: 5, short: 4}
+    assert world.step() == {decoding: 1, long: 1, short: 1}
+
+
+def test_scheduler_reserves_for_the_tokens_that_are_there_only():
+    """The blocks held don't depend on how much was asked for."""
+    world = World(blocks=8)
+    sequence = world.add(3, new_tokens=10**8)
+    world.step()
+    assert world.pool.used_blocks == 1
+    assert sequence.limit == world.pool.capacity_tokens
+
+
+def test_scheduler_preempts_the_newest_and_keeps_its_place_before_later_arrivals():
+    """Under pressure the newest gives way, and comes back ahead of those that came after it."""
+    world = World(blocks=5)
+    old, new = world.add(7, new_tokens=6), world.add(7)
+    assert [set(world.step()) for _ in range(3)] == [{old, new}, {old, new}, {old}]
+    assert (new.status, new.computed, new.completion_tokens) == (SequenceStatus.WAITING, 0, 2)
+    assert world.scheduler.preemptions == 1
+    late = world.add(1)
+    assert [set(world.step()) for _ in range(3)] == [{old}] * 3
+    assert old.status is SequenceStatus.FINISHED
+    assert list(world.step()) == [late, new]  # both fit; rows of one token come first
+    assert world.scheduler.running == (new, late)
+
+
+def test_scheduler_evicts_a_paused_sequence_first_even_an_older_one():
+    """A stalled reader's blocks go to those who can use them; it goes on from its old place."""
+    world = World(blocks=4)
+    paused = world.add(8)
+    world.step()
+    paused.paused = True
+    active = world.add(8)
+    for _ in range(5):
+        assert active in world.step()
+    assert (paused.status, paused.computed) == (SequenceStatus.WAITING, 0)
+    paused.paused = False
+    world.remove(active)
+    assert paused in world.step()
+
+
+def test_scheduler_keeps_the_blocks_of_a_paused_sequence_while_there_is_room():
+    """Pausing alone costs nothing: the sequence goes on with its next token."""
+    world = World(blocks=16)
+    sequence, other = world.add(8), world.add(4)
+    world.step()
+    sequence.paused = True
+    assert world.step() == {other: 1}
+    sequence.paused = False
+    assert world.step() == {sequence: 1, other: 1}
+
+
+def test_scheduler_lets_nobody_overtake_a_first_that_does_not_fit():
+    """A long prompt isn't starved by short ones that would fit now."""
+    world = World(blocks=6, budget=32)
+    running = world.add(12)
+    world.step()
+    long, short = world.add(16), world.add(1)
+    for _ in range(3):
+        assert set(world.step()) == {running}
+    world.remove(running)
+    assert set(world.step()) == {long, short}
+
+
+def test_scheduler_passes_by_a_paused_sequence_that_waits():
+    """Who is paused before its first step doesn't block the door."""
+    world = World()
+    first, second = world.add(4), world.add(4)
+    first.paused = True
+    assert world.step() == {second: 4}
+
+
+def test_scheduler_holds_the_width_of_a_batch_when_many_resume():
+    """A step has at most max_sequences rows, the oldest first."""
+    world = World(blocks=64, max_sequences=2)
+    first, second, third = world.add(4), world.add(4), world.add(4)
+    world.step()
+    first.paused = True
+    assert set(world.step()) == {second, third}
+    first.paused = False
+    assert set(world.step()) == {first, second}
+
+
+def test_scheduler_has_no_work_when_all_are_paused():
+    """A paused sequence keeps nobody busy."""
+    world = World()
+    sequence = world.add(4)
+    assert world.scheduler.has_work()
+    sequence.paused = True
+    assert not world.scheduler.has_work()
+    assert world.step() == {}
+
+
+class SchedulerMachine(RuleBasedStateMachine):
+    """Any history of arrivals, cancels, pauses and steps keeps the books right and every sequence moving."""
+
+    @initialize(shape=scheduler_shapes)
+    def start(self, shape):
+        self.world = World(**shape)
+
+    @rule(prompt=prompt_lengths, new=output_lengths)
+    def arrive(self, prompt, new):
+        self.world.add(min(prompt, self.world.pool.capacity_tokens - 1), new)
+
+    @precondition(lambda self: self.world.live)
+    @rule(pick=picks)
+    def cancel(self, pick):
+        self.world.remove(self.world.live[pick % len(self.world.live)])
+
+    @precondition(lambda self: self.world.live)
+    @rule(pick=picks)
+    def toggle_pause(self, pick):
+        sequence = self.world.live[pick % len(self.world.live)]
+        sequence.paused = not sequence.paused
+
+    @rule()
+    def step(self):
+        oldest = next((sequence for sequence in self.world.live if not sequence.paused), None)
+        behind = oldest is not None and oldest.status is SequenceStatus.WAITING
+        others_run = any(not s.paused for s in self.world.scheduler.running)
+        stepped = self.world.step()
+        assert (oldest is None) == (not stepped), "there is work, so there is progress"
+        if oldest is not None and not (behind and others_run):
+            assert oldest in stepped, "the oldest never waits for a newer one's step"
+
+    @invariant()
+    def books_are_right(self):
+        if hasattr(self, "world"):
+            self.world.check()
+
+    def teardown(self):
+        if not hasattr(self, "world"):
+            return
+        world = self.world
+        for sequence in world.live:
+            sequence.paused = False
+        # Alone, one after the other, they would need about this many steps; batching must not cost more.
+        bound = sum(sequence.limit + sequence.limit // world.budget + 2 for sequence in world.live)
+        for _ in range(bound):
+            if not world.live:
+                break
+            world.step()
+        assert not world.live, "every sequence ends"
+        assert world.pool.free_blocks == world.pool.total
+
+
+SchedulerMachine.TestCase.settings = settings(stateful_step_count=60)
+TestSchedulerMachine = pytest.mark.slow(SchedulerMachine.TestCase)

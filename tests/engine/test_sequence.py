@@ -1,0 +1,15 @@
+from seedance_server.engine.block_pool import BlockTable
+from seedance_server.engine.sampling_params import SamplingParams
+from seedance_server.engine.sequence import GenerationRequest, Sequence
+
+
+def test_sequence_counts_prompt_output_and_what_remains():
+    """A sequence always has a token to compute, and knows its prompt from its output."""
+    request = GenerationRequest(id=7, prompt_ids=(1, 2, 3), params=SamplingParams(), arrival_s=0.0)
+    sequence = Sequence(request, order=0, seed=0, limit=10, table=BlockTable(([],)))
+    assert (sequence.id, sequence.remaining, sequence.completion_tokens) == (7, 3, 0)
+    sequence.computed = 3
+    sequence.token_ids.append(9)
+    assert (sequence.remaining, sequence.prompt_tokens, sequence.completion_tokens) == (1, 3, 1)
+    assert sequence.output_ids == [9]
+    assert request.prompt_ids == (1, 2, 3)

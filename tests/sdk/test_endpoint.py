@@ -1,0 +1,73 @@
+"""What a user gives as an address and a key, and what of it reaches the network."""
+
+from __future__ import annotations
+
+import pytest
+
+from seedance_sdk.endpoint import Endpoint
+
+
+def endpoint(url: str, api_key: str | None = None) -> Endpoint:
+    return Endpoint.of(url, subprotocol="seedance.v1", api_key=api_key, user_agent="test")
+
+
+@pytest.mark.parametrize(
+    ("url", "host", "port", "authority", "target", "secure"),
+    [
+        ("ws://localhost:8080/v1/chat", "localhost", 8080, "localhost:8080", "/v1/chat", False),
+        ("ws://localhost", "localhost", 80, "localhost", "/v1/chat", False),
+        ("wss://h.example/", "h.example", 443, "h.example", "/v1/chat", True),
+        ("wss://h.example:80/x?y=1#z", "h.example", 80, "h.example:80", "/x?y=1", True),
+        ("ws://[::1]:9/v1/chat", "::1", 9, "[::1]:9", "/v1/chat", False),
+    ],
+)
+def test_endpoint_completes_the_url(
+    url: str, host: str, port: int, authority: str, target: str, secure: bool
+) -> None:
+    """Host header and request target follow RFC 9112 sections 3.2 and 3.2.1."""
+    made = endpoint(url)
+    assert (made.host, made.port, made.authority, made.target, made.secure) == (
+        host,
+        port,
+        authority,
+        target,
+        secure,
+    )
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "localhost:8080",
+        "http://localhost",
+        "ws://",
+        "ws://user:secret@host/",
+        "ws://host:port/",
+        "ws://host:70000/",
+        "ws://höst/",
+        "ws://a..b/",
+        "ws://.host/",
+        f"ws://{'a' * 64}/",
+        "ws://host/a b",
+        "ws://host/\r\nX: y",
+    ],
+)
+def test_endpoint_refuses_what_is_no_websocket_url(url: str) -> None:
+    """A mistake in the address is found when the client is made, and no credential is taken from a URL."""
+    with pytest.raises(ValueError, match=r"URL|[Pp]ort"):
+        endpoint(url)
+
+
+@pytest.mark.parametrize("api_key", ["", "a b", "a\r\nX: y", "ключ", "a\x00"])
+def test_endpoint_refuses_a_key_that_would_break_a_header(api_key: str) -> None:
+    """No header can be smuggled in through a key."""
+    with pytest.raises(ValueError, match="API key"):
+        endpoint("ws://host", api_key)
+
+
+def test_endpoint_sends_the_key_and_never_shows_it() -> None:
+    """The key goes into the Authorization header and into no repr, so into no log."""
+    made = endpoint("ws://host", "sk-secret")
+    assert made.headers["Authorization"] == "Bearer sk-secret"
+    assert "sk-secret" not in repr(made)

@@ -1,0 +1,98 @@
+"""The public in-memory server: a script in, the real protocol out."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+
+from seedance_sdk import AsyncSeedanceClient, SeedanceClient
+from seedance_sdk.errors import (
+    ConnectionLost,
+    InternalServerError,
+    NumericalError,
+    PermissionDenied,
+    RateLimited,
+)
+from seedance_sdk.testing import Answer, ErrorCode, FinishReason, Refusal, ScriptedServer
+
+
+async def test_script_is_followed_in_order_and_its_end_is_an_error() -> None:
+    """A test that asks more than it scripted is told so."""
+    server = ScriptedServer(
+        Answer("a", finish_reason=FinishReason.LENGTH),
+        Refusal(ErrorCode.RATE_LIMITED, "slow down", retryable=True, retry_after_ms=10),
+        Answer(error=ErrorCode.NUMERICAL_ERROR),
+        Answer("b", close_code=4403),
+    )
+    async with AsyncSeedanceClient(connector=server) as client:
+        completion = await client.complete(prompt="1")
+        assert (completion.text, completion.finish_reason) == ("a", "length")
+        with pytest.raises(RateLimited, match="slow down") as limited:
+            await client.complete(prompt="2")
+        assert (limited.value.retryable, limited.value.retry_after_ms) == (True, 10)
+        with pytest.raises(NumericalError):
+            await client.complete(prompt="3")
+        with pytest.raises(PermissionDenied):
+            await client.complete(prompt="4")
+        with pytest.raises(InternalServerError, match="no answer to request 5"):
+            await client.complete(prompt="5")
+    assert [request.prompt for request in server.requests] == ["1", "2", "3", "4", "5"]
+
+
+async def test_respond_decides_by_the_request() -> None:
+    """Where order is not known, the answer follows from the question."""
+    server = ScriptedServer(respond=lambda request: Answer((request.prompt or "").upper()))
+    async with AsyncSeedanceClient(connector=server) as client:
+        assert (await client.complete(prompt="abc")).text == "ABC"
+
+
+async def test_delay_follows_the_virtual_clock(autojump_clock: trio.testing.MockClock) -> None:
+    """An hour of streaming is tested in no time."""
+    server = ScriptedServer(Answer(*"abc", delay_s=60))
+    async with AsyncSeedanceClient(connector=server) as client:
+        began = trio.current_time()
+        await client.complete(prompt="x")
+        assert trio.current_time() - began == pytest.approx(240)
+
+
+async def test_window_is_kept_towards_a_reader_that_does_not_read() -> None:
+    """The double holds back as the real server does."""
+    server = ScriptedServer(Answer(*("x" * 1000)))
+    async with AsyncSeedanceClient(connector=server) as client:
+        stream = await client.complete(prompt="x", stream=True)
+        await trio.testing.wait_all_tasks_blocked()
+        assert stream._generation._take.statistics().current_buffer_used == 32
+        assert (await stream.collect()).text == "x" * 1000
+    taken = [pair for _, ack in server.acks for pair in ack.processed]
+    assert taken[-1] == (1, 1001)
+
+
+async def test_close_cuts_every_connection() -> None:
+    """A cut at a moment of the test's choice."""
+    server = ScriptedServer(Answer("a", endless=True))
+    async with AsyncSeedanceClient(connector=server) as client:
+        stream = await client.complete(prompt="x", stream=True)
+        await stream.receive()
+        server.close()
+        with pytest.raises(ConnectionLost):
+            await stream.receive()
+
+
+def test_double_serves_the_blocking_client_too() -> None:
+    """One double for both faces."""
+    server = ScriptedServer(Answer("a"))
+    with SeedanceClient(connector=server) as client:
+        assert client.complete(prompt="x").text == "a"
+    assert server.connections == 0
+
+
+def test_example_of_the_readme_runs_as_written() -> None:
+    """What the package's page shows is true."""
+    readme = (Path(__file__).parents[2] / "seedance_sdk" / "README.md").read_text()
+    *_, example = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    assert "ScriptedServer" in example
+    exec(compile(example, "README.md", "exec"), {})

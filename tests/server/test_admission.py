@@ -1,0 +1,180 @@
+"""Tests of `seedance_server.admission`."""
+
+import math
+
+import pytest
+import trio
+
+from seedance_server.admission import Admission, describe_failure
+from seedance_server.engine.errors import (
+    ContextLengthExceeded,
+    KvCapacityExceeded,
+    NumericalError,
+    OutOfDeviceMemory,
+    TemplateError,
+)
+from seedance_server.engine_loop import EngineLoop
+from seedance_server.errors import EngineStopped, RequestRefused
+from seedance_server.served_model import ServedModel
+from seedance_server.testing import InlineExecutor, ScriptedEncoder, ScriptedEngine
+from seedance_wire.messages import ChatMessage, ErrorCode, Sampling, Submit
+
+
+def admission(engine=None, encoder=None, **more):
+    engine = engine or ScriptedEngine()
+    model = ServedModel(
+        name="m",
+        context_tokens=4096,
+        vocab_size=0x110000,
+        engine=engine,
+        encoder=encoder or ScriptedEncoder(),
+    )
+    loop = EngineLoop(engine, InlineExecutor(), buffer_outputs=8, stall_timeout_s=60)
+    return Admission(model, loop, **({"max_generations": 2, "preprocess_workers": 1} | more)), loop
+
+
+def submit(**more) -> Submit:
+    values = {"sequence_id": 1, "idempotency_key": b"k" * 16}
+    if not {"messages", "prompt", "token_ids"} & more.keys():
+        values["prompt"] = "Hi"
+    return Submit(**(values | more))
+
+
+@pytest.mark.parametrize(
+    ("request_", "code", "field"),
+    [
+        (submit(model="other"), ErrorCode.MODEL_NOT_FOUND, "model"),
+        (submit(prompt=""), ErrorCode.INVALID_REQUEST, "prompt"),
+        (submit(prompt=" \n"), ErrorCode.INVALID_REQUEST, "prompt"),
+        (submit(token_ids=()), ErrorCode.INVALID_REQUEST, "token_ids"),
+        (submit(token_ids=(-1,)), ErrorCode.INVALID_REQUEST, "token_ids"),
+        (submit(token_ids=(0x110000,)), ErrorCode.INVALID_REQUEST, "token_ids"),
+        (submit(messages=()), ErrorCode.INVALID_REQUEST, "messages"),
+        (submit(messages=(ChatMessage(role="user", content=None),)), ErrorCode.INVALID_REQUEST, "messages"),
+        (submit(prompt="x" * 5000), ErrorCode.CONTEXT_LENGTH_EXCEEDED, None),
+        (submit(sampling=Sampling(temperature=math.nan)), ErrorCode.INVALID_REQUEST, "temperature"),
+        (submit(sampling=Sampling(top_p=math.inf)), ErrorCode.INVALID_REQUEST, "top_p"),
+        (submit(sampling=Sampling(top_p=1.0000001)), ErrorCode.INVALID_REQUEST, "top_p"),
+        (submit(sampling=Sampling(top_k=-2)), ErrorCode.INVALID_REQUEST, "top_k"),
+        (submit(sampling=Sampling(max_tokens=0)), ErrorCode.INVALID_REQUEST, "max_tokens"),
+        (submit(sampling=Sampling(max_tokens=-1)), ErrorCode.INVALID_REQUEST, "max_tokens"),
+        (submit(sampling=Sampling(stop=("",))), ErrorCode.INVALID_REQUEST, "stop"),
+        (submit(sampling=Sampling(logit_bias={2**21: 1})), ErrorCode.INVALID_REQUEST, "logit_bias"),
+        (submit(sampling=Sampling(stop_token_ids=(2**21,))), ErrorCode.INVALID_REQUEST, "stop_token_ids"),
+    ],
+)
+async def test_admission_refuses_what_the_request_got_wrong(request_, code, field) -> None:
+    """Only the guilty request fails, with the field's name, before anything is queued."""
+    subject, loop = admission()
+    with pytest.raises(RequestRefused) as caught:
+        await subject.prepare(request_)
+    assert (caught.value.code, caught.value.field) == (code, field)
+    assert caught.value.retry_after_ms is None
+    assert loop.statistics().generations == 0
+
+
+async def test_admission_queues_a_good_request_with_the_engines_defaults() -> None:
+    """What the client left open keeps the engine's default; the prompt is encoded."""
+    engine = ScriptedEngine()
+    subject, loop = admission(engine, clock=lambda: 5.0)
+    with await subject.prepare(submit(sampling=Sampling(temperature=0.5, max_tokens=2**63 - 1, stop=("a",)))):
+        assert loop.statistics().generations == 1
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(loop.run)
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            nursery.cancel_scope.cancel()
+    (request,) = engine.requests
+    assert request.prompt_ids == (ord("H"), ord("i"))
+    assert (request.params.temperature, request.params.top_p, request.params.stop) == (0.5, 1.0, ("a",))
+    assert request.arrival_s == 5.0
+
+
+async def test_admission_calls_a_bug_internal_and_says_nothing_more() -> None:
+    """No traceback, no text of the exception goes to a client."""
+
+    class Broken(ScriptedEncoder):
+        def encode_text(self, prompt, *, parse_special=False):
+            raise KeyError("/etc/secret")
+
+    with pytest.raises(RequestRefused) as caught:
+        await admission(encoder=Broken())[0].prepare(submit())
+    assert caught.value.code is ErrorCode.INTERNAL
+    assert "secret" not in caught.value.reason
+
+
+async def test_admission_counts_requests_and_refuses_above_the_limit() -> None:
+    """Memory is bounded; what can be retried says so."""
+    subject, _ = admission()
+    subject.enter()
+    subject.enter()
+    with pytest.raises(RequestRefused) as caught:
+        subject.enter()
+    assert caught.value.code is ErrorCode.OVERLOADED
+    assert caught.value.retry_after_ms
+    subject.leave()
+    subject.enter()
+    subject.leave()
+    subject.drain()
+    with pytest.raises(RequestRefused) as caught:
+        subject.enter()
+    assert caught.value.code is ErrorCode.DRAINING
+    assert subject.open_requests == 1
+
+
+async def test_admission_refuses_fast_once_the_engine_is_gone() -> None:
+    """New work doesn't queue up behind a dead engine."""
+    engine = ScriptedEngine(fail_at_step=1)
+    subject, loop = admission(engine)
+    with await subject.prepare(submit()):
+        await loop.run()
+    with pytest.raises(RequestRefused) as caught:
+        subject.enter()
+    assert caught.value.code is ErrorCode.ENGINE_FAILED
+    assert caught.value.retry_after_ms
+    with pytest.raises(RequestRefused):
+        await subject.prepare(submit())
+
+
+async def test_encoding_never_runs_on_the_event_loop_and_takes_turns() -> None:
+    """Tokenising off the loop, no more at once than there are workers."""
+    import threading
+
+    threads, at_once, most = set(), 0, 0
+
+    class Watching(ScriptedEncoder):
+        def encode_text(self, prompt, *, parse_special=False):
+            nonlocal at_once, most
+            at_once += 1
+            most = max(most, at_once)
+            threads.add(threading.get_ident())
+            barrier.wait(0.01) if barrier else None
+            at_once -= 1
+            return [1]
+
+    barrier = threading.Event()
+    subject, _ = admission(encoder=Watching(), max_generations=9)
+    async with trio.open_nursery() as nursery:
+        for _ in range(4):
+            nursery.start_soon(subject.prepare, submit())
+    assert threading.get_ident() not in threads
+    assert most == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "retryable"),
+    [
+        (ContextLengthExceeded(10, 5), ErrorCode.CONTEXT_LENGTH_EXCEEDED, False),
+        (KvCapacityExceeded(65, 64), ErrorCode.CAPACITY_EXCEEDED, False),
+        (TemplateError("roles must alternate"), ErrorCode.TEMPLATE_ERROR, False),
+        (NumericalError("NaN"), ErrorCode.NUMERICAL_ERROR, False),
+        (OutOfDeviceMemory("/dev/x"), ErrorCode.ENGINE_FAILED, True),
+        (EngineStopped("RuntimeError: /home/me"), ErrorCode.ENGINE_FAILED, True),
+        (ValueError("/home/me"), ErrorCode.INTERNAL, False),
+    ],
+)
+def test_failures_become_codes_without_the_servers_secrets(error, code, retryable) -> None:
+    """A client reads what is about its request, never what is about the server."""
+    described, message, again = describe_failure(error)
+    assert (described, again) == (code, retryable)
+    assert "/" not in message
+    assert ("10" in message and "5" in message) or not isinstance(error, ContextLengthExceeded)

@@ -1,0 +1,181 @@
+"""Tests of `seedance_server.engine_loop`."""
+
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+import trio.testing
+
+from seedance_server.engine.errors import InvalidParameter, NumericalError
+from seedance_server.engine.sampling_params import SamplingParams
+from seedance_server.engine.sequence import FinishReason, GenerationRequest
+from seedance_server.engine_loop import EngineLoop
+from seedance_server.errors import EngineStopped
+from seedance_server.testing import InlineExecutor, ScriptedEngine
+
+LONG = ["x"] * 1000
+
+
+def request(id_: int, **params) -> GenerationRequest:
+    return GenerationRequest(id=id_, prompt_ids=(1, 2), params=SamplingParams(**params), arrival_s=0.0)
+
+
+@asynccontextmanager
+async def running(engine, *, buffer_outputs=8, step_s=0.01):
+    loop = EngineLoop(engine, InlineExecutor(step_s), buffer_outputs=buffer_outputs, stall_timeout_s=5)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(loop.run)
+        yield loop
+        nursery.cancel_scope.cancel()
+
+
+async def collect(generation):
+    outputs = []
+    while not outputs or outputs[-1].finish is None:
+        outputs.append(await generation.receive())
+    return outputs
+
+
+async def test_loop_hands_on_every_output_and_sleeps_without_work(autojump_clock) -> None:
+    """One hop per step; nothing to do, no step."""
+    engine = ScriptedEngine(["a", "b"])
+    async with running(engine) as loop:
+        with loop.submit(request) as generation:
+            outputs = await collect(generation)
+        assert [output.text for output in outputs] == ["a", "b", ""]
+        assert outputs[-1].finish.reason is FinishReason.STOP
+        steps = engine.steps
+        await trio.sleep(100)
+        assert engine.steps == steps
+        assert loop.statistics().generations == 0
+
+
+async def test_a_slow_reader_pauses_itself_and_nobody_else(autojump_clock) -> None:
+    """The loop never waits for a client: one that doesn't read leaves the batch, with bounded memory."""
+    engine = ScriptedEngine(LONG)
+    async with running(engine) as loop:
+        with loop.submit(request) as stalled, loop.submit(request) as quick:
+            outputs = await collect(quick)
+            assert len(outputs) == len(LONG) + 1
+            assert stalled.is_paused
+            assert stalled.buffered <= 8
+            assert engine.paused == (stalled.id,)
+            assert loop.statistics().paused == 1
+
+
+async def test_a_paused_generation_goes_on_where_it_was(autojump_clock) -> None:
+    """Pausing and resuming loses and doubles nothing, at any pace of the reader."""
+    engine = ScriptedEngine([str(number) for number in range(200)])
+    async with running(engine) as loop:
+        with loop.submit(request) as generation:
+            texts = []
+            for index in range(201):
+                if index % 17 == 0:
+                    await trio.sleep(1)
+                texts.append((await generation.receive()).text)
+        assert texts == [str(number) for number in range(200)] + [""]
+        assert loop.statistics().pauses > 3
+
+
+async def test_leaving_early_frees_the_sequence_within_a_step(autojump_clock) -> None:
+    """Nobody decodes for a reader that is gone, paused or not."""
+    engine = ScriptedEngine(LONG)
+    async with running(engine) as loop:
+        for read in (0, 1, 20):
+            with loop.submit(request) as generation:
+                for _ in range(read):
+                    await generation.receive()
+                await trio.sleep(0.5)
+            await trio.sleep(0.03)
+            assert engine.active == ()
+        assert loop.statistics().generations == 0
+
+
+async def test_cancel_is_answered_by_a_last_output(autojump_clock) -> None:
+    """Also for one that is paused, and for one that has ended it is nothing."""
+    engine = ScriptedEngine(LONG)
+    async with running(engine) as loop:
+        with loop.submit(request) as generation:
+            await trio.sleep(1)
+            assert generation.is_paused
+            generation.cancel()
+            outputs = await collect(generation)
+            assert outputs[-1].finish.reason is FinishReason.CANCELLED
+            generation.cancel()
+
+
+async def test_a_cancelled_receive_loses_nothing(autojump_clock) -> None:
+    """The next one gets the output."""
+    engine = ScriptedEngine(["a", "b"])
+    async with running(engine, step_s=1) as loop:
+        with loop.submit(request) as generation:
+            with trio.move_on_after(0.5):
+                await generation.receive()
+            await trio.sleep(5)
+            with trio.CancelScope() as scope:
+                scope.cancel()
+                await generation.receive()
+            assert [output.text for output in await collect(generation)] == ["a", "b", ""]
+
+
+async def test_a_step_that_raises_ends_every_generation_and_all_new_work(autojump_clock) -> None:
+    """A retryable error for each, the cause in readiness, and a refusal at once from then on."""
+    engine = ScriptedEngine(LONG, fail_at_step=5)
+    async with running(engine) as loop:
+        assert loop.trouble() is None
+        with loop.submit(request) as first, loop.submit(request) as second:
+            for generation in (first, second):
+                with pytest.raises(EngineStopped):
+                    await collect(generation)
+            assert first.buffered == 0
+        assert "RuntimeError: scripted failure" in loop.trouble()
+        with pytest.raises(EngineStopped):
+            loop.submit(request)
+
+
+async def test_a_request_that_cannot_be_added_fails_alone(autojump_clock) -> None:
+    """Its neighbours' outputs are what they were."""
+
+    class Picky(ScriptedEngine):
+        def add(self, request):
+            if request.params.seed == 13:
+                raise InvalidParameter("seed", "is unlucky")
+            super().add(request)
+
+    async with running(Picky(["a"])) as loop:
+        with (
+            loop.submit(lambda id_: request(id_, seed=13)) as bad,
+            loop.submit(request) as good,
+        ):
+            with pytest.raises(InvalidParameter):
+                await bad.receive()
+            assert [output.text for output in await collect(good)] == ["a", ""]
+
+
+async def test_a_sequence_error_is_an_output_like_any_other(autojump_clock) -> None:
+    """The engine goes on."""
+    engine = ScriptedEngine(["a", "b"], errors={1: NumericalError("NaN")})
+    async with running(engine) as loop:
+        with loop.submit(request) as generation:
+            outputs = await collect(generation)
+        assert isinstance(outputs[-1].finish.error, NumericalError)
+        assert loop.failure is None
+
+
+async def test_a_step_that_hangs_is_reported(autojump_clock) -> None:
+    """Alive means a step lately, if anything runs."""
+    async with running(ScriptedEngine(LONG), step_s=60) as loop:
+        with loop.submit(request):
+            await trio.sleep(4)
+            assert loop.trouble() is None
+            await trio.sleep(4)
+            assert "one step for 8 s" in loop.trouble()
+
+
+async def test_first_output_is_timed_when_it_leaves_the_engine(autojump_clock) -> None:
+    """Egress is measured from there."""
+    async with running(ScriptedEngine(["", "a"]), step_s=1) as loop:
+        began_s = trio.current_time()
+        with loop.submit(request) as generation:
+            await trio.sleep(10)
+            assert generation.first_output_s - began_s == pytest.approx(2)

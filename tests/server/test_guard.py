@@ -1,0 +1,132 @@
+"""Tests of `seedance_server.guard`."""
+
+import pytest
+import trio
+import trio.testing
+
+from seedance_server.guard import GuardedStream, GuardLimits
+
+
+def limits(**more):
+    values = {
+        "before_accept_bytes": 100,
+        "between_messages_bytes": 1000,
+        "bytes_per_second": 1000,
+        "burst_bytes": 2000,
+        "send_timeout_s": 10,
+        "linger_s": 1,
+        "linger_bytes": 5000,
+    }
+    return GuardLimits(**(values | more))
+
+
+def guarded(**more):
+    ours, theirs = trio.testing.memory_stream_pair()
+    return GuardedStream(ours, limits(**more)), theirs
+
+
+async def test_guard_ends_the_connection_when_too_much_comes_before_accept() -> None:
+    """A flood before accept is read up to the budget and no further."""
+    guard, client = guarded()
+    await client.send_all(b"x" * 100)
+    assert await guard.receive_some(200) == b"x" * 100
+    await client.send_all(b"x")
+    with pytest.raises(trio.BrokenResourceError):
+        await guard.receive_some(200)
+    assert guard.statistics().tripped == "before_accept_bytes"
+    assert await client.receive_some() == b""
+
+
+async def test_guard_counts_anew_after_each_message(autojump_clock) -> None:
+    """Between two complete messages so many bytes may come, in all as many as the peer likes."""
+    guard, client = guarded()
+    guard.note_accepted()
+    for _ in range(5):
+        await client.send_all(b"x" * 1000)
+        assert len(await guard.receive_some(2000)) == 1000
+        guard.note_message()
+    await client.send_all(b"x" * 1001)
+    with pytest.raises(trio.BrokenResourceError):
+        await guard.receive_some(2000)
+    assert guard.statistics().tripped == "between_messages_bytes"
+
+
+async def test_guard_slows_a_fast_peer_without_killing_it(autojump_clock) -> None:
+    """Above the rate reading is delayed, so that the rate holds in the long run."""
+    guard, client = guarded(between_messages_bytes=10**9)
+    guard.note_accepted()
+    began_s = trio.current_time()
+    received = 0
+    for _ in range(100):
+        await client.send_all(b"x" * 100)
+        received += len(await guard.receive_some())
+    assert received == 10_000
+    assert trio.current_time() - began_s == pytest.approx((10_000 - 2000) / 1000)
+    assert guard.statistics().delayed_s == pytest.approx(8)
+
+
+async def test_guard_replays_the_head_and_holds_the_rest_until_accepted(autojump_clock) -> None:
+    """Nothing is handed out between a request and its acceptance, and nothing is counted twice."""
+    guard, client = guarded()
+    await client.send_all(b"world")
+    guard.replay(b"head", b"hello ")
+    assert await guard.receive_some(3) == b"hea"
+    assert await guard.receive_some() == b"d"
+    with trio.move_on_after(1) as patience:
+        await guard.receive_some()
+    assert patience.cancelled_caught
+    guard.note_accepted()
+    assert await guard.receive_some() == b"hello "
+    assert await guard.receive_some() == b"world"
+    assert guard.statistics().received_bytes == 5
+
+
+async def test_guard_lets_nothing_follow_a_cancelled_send() -> None:
+    """Half a frame never precedes another: a send that doesn't complete is the last."""
+    ours, theirs = trio.testing.lockstep_stream_pair()
+    guard = GuardedStream(ours, limits())
+    with trio.CancelScope() as scope:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(guard.send_all, b"x" * 1000)
+            await trio.testing.wait_all_tasks_blocked()
+            assert await theirs.receive_some(10) == b"x" * 10
+            scope.cancel()
+    with pytest.raises(trio.BrokenResourceError):
+        await guard.send_all(b"y")
+    with pytest.raises(trio.BrokenResourceError):
+        await theirs.send_all(b"z")
+
+
+async def test_guard_cuts_a_peer_that_does_not_read(autojump_clock) -> None:
+    """A send completes in time or ends the connection."""
+    ours, _theirs = trio.testing.lockstep_stream_pair()
+    guard = GuardedStream(ours, limits())
+    began_s = trio.current_time()
+    with pytest.raises(trio.BrokenResourceError):
+        await guard.send_all(b"x")
+    assert trio.current_time() - began_s == pytest.approx(10)
+    assert guard.statistics().tripped == "send_timeout_s"
+
+
+async def test_guard_reads_the_rest_away_when_it_closes(autojump_clock) -> None:
+    """Our last words arrive although the peer was still talking; both bounds end the politeness."""
+    guard, client = guarded()
+    await client.send_all(b"x" * 400)
+    await guard.send_all(b"bye")
+    await client.send_eof()
+    await guard.aclose()
+    assert await client.receive_some() == b"bye"
+
+    guard, client = guarded()
+    began_s = trio.current_time()
+    await guard.aclose()  # the peer neither speaks nor leaves
+    assert trio.current_time() - began_s == pytest.approx(1)
+
+
+async def test_guard_abort_is_repeatable_and_at_once() -> None:
+    """Aborting never waits and may be done twice, also after a close."""
+    guard, client = guarded()
+    await guard.abort()
+    await guard.abort()
+    await guard.aclose()
+    assert await client.receive_some() == b""

@@ -1,0 +1,118 @@
+"""Tests of `seedance_server.listener`."""
+
+import errno
+import resource
+import socket
+
+import pytest
+import trio
+
+from seedance_server.errors import ListenError
+from seedance_server.listener import accept_forever, descriptor_budget, listen
+from seedance_server.lobby import Lobby
+
+
+async def test_listen_says_in_words_why_it_cannot() -> None:
+    """A taken port, a foreign address, an unknown host: one clear reason each."""
+    (taken,) = await listen("127.0.0.1", 0)
+    port = taken.socket.getsockname()[1]
+    assert port
+    with pytest.raises(ListenError, match=f"can't listen on 127.0.0.1 port {port}: the port is in use"):
+        await listen("127.0.0.1", port)
+    with pytest.raises(ListenError, match="doesn't have that address"):
+        await listen("192.0.2.1", 0)
+    with pytest.raises(ListenError, match="no such host"):
+        await listen("host.invalid", 0)
+    await taken.aclose()
+
+
+class Listener(trio.abc.AsyncResource):
+    """Plays one: each entry is an error to raise or a stream to give."""
+
+    async def aclose(self):
+        self.closed = True
+
+    def __init__(self, results):
+        self.results = list(results)
+
+    async def accept(self):
+        await trio.lowlevel.checkpoint()
+        if not self.results:
+            await trio.sleep_forever()
+        result = self.results.pop(0)
+        if isinstance(result, OSError):
+            raise result
+        return result
+
+
+async def accept_all(listener, lobby):
+    served = []
+
+    async def serve(stream, visit, address):
+        served.append((stream, visit, address))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(accept_forever, listener, lobby, serve, nursery)
+        await trio.sleep(10)
+        nursery.cancel_scope.cancel()
+    return served
+
+
+async def test_accept_survives_a_lack_of_descriptors(autojump_clock) -> None:
+    """EMFILE and its kin: wait, go on, lose nobody."""
+    first, second = await real_pair()
+    errors = [OSError(code, "x") for code in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)]
+    served = await accept_all(Listener([*errors, second]), Lobby(8, 8))
+    assert [entry[0] for entry in served] == [second]
+    assert served[0][2] == "127.0.0.1"
+    await first.aclose()
+    await second.aclose()
+
+
+async def real_pair():
+    (listener,) = await listen("127.0.0.1", 0)
+    client = await trio.open_tcp_stream(*listener.socket.getsockname())
+    server = await listener.accept()
+    await listener.aclose()
+    return client, server
+
+
+async def test_accept_bounds_what_a_socket_may_hold(autojump_clock) -> None:
+    """A small send buffer and keepalive on every connection."""
+    client, server = await real_pair()
+    await accept_all(Listener([server]), Lobby(8, 8))
+    assert server.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) <= 2 * 65_536
+    assert server.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    assert server.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 20_000
+    await client.aclose()
+    await server.aclose()
+
+
+async def test_accept_takes_a_connection_only_when_there_is_a_place(autojump_clock) -> None:
+    """Beyond the lobby connections wait in the kernel's backlog."""
+    lobby = Lobby(1, 8)
+    client, server = await real_pair()
+    lobby.enter("127.0.0.1")
+    listener = Listener([server])
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(accept_forever, listener, lobby, None, nursery)
+        await trio.sleep(0.1)
+        assert listener.results == [server]
+        nursery.cancel_scope.cancel()
+    assert listener.closed
+    await client.aclose()
+    await server.aclose()
+
+
+async def test_accept_does_not_hide_other_errors() -> None:
+    """A closed listener is a bug, not something to wait out."""
+    with pytest.raises(BaseExceptionGroup) as caught:
+        await accept_all(Listener([OSError(errno.EBADF, "x")]), Lobby(8, 8))
+    assert caught.group_contains(OSError)
+
+
+def test_descriptor_budget_leaves_some_for_the_rest_of_the_process() -> None:
+    """512 or a quarter stay for files and libraries."""
+    budget = descriptor_budget()
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    assert budget == soft - min(512, soft // 4) or soft == resource.RLIM_INFINITY

@@ -1,0 +1,49 @@
+"""Tests of `seedance_server.__main__`."""
+
+import pytest
+import structlog
+
+import seedance_server.__main__ as command
+from seedance_server.engine.errors import ModelNotFound
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "--model-path is needed"),
+        (["--model-path", "m", "--port", "x"], "--port must be a whole number"),
+        (["--model-path", "m", "--nonsense"], "unrecognized arguments: --nonsense"),
+        (["--model-path", "m", "--host", "0.0.0.0"], "--api-key is needed"),
+    ],
+)
+def test_main_answers_a_wrong_setting_with_one_line_and_exit_2(arguments, words, capsys, monkeypatch) -> None:
+    """What the operator got wrong is one clear line on stderr, no usage, no traceback."""
+    monkeypatch.delenv("SEEDANCE_MODEL_PATH", raising=False)
+    assert command.main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("seedance-server: error: ")
+    assert words in err
+    assert err.count("\n") == 1
+
+
+def test_main_answers_a_model_that_is_not_there_with_one_line(capsys, monkeypatch) -> None:
+    """A hostile path can't make two lines of it."""
+
+    def fail(_config, _progress):
+        raise ModelNotFound("a\nb\x1b[2J", "nothing there")
+
+    monkeypatch.setattr(command, "load_served_model", fail)
+    assert command.main(["--model-path", "a", "--port", "0"]) == 2
+    err = capsys.readouterr().err
+    assert err == "seedance-server: error: no model at a\\nb\\x1b[2J: nothing there\n"
+    structlog.reset_defaults()
+
+
+@pytest.mark.parametrize("flag", ["--help", "--version"])
+def test_main_explains_itself(flag, capsys) -> None:
+    """Help and version are for people and end well."""
+    with pytest.raises(SystemExit) as caught:
+        command.main([flag])
+    assert caught.value.code == 0
+    assert "seedance-server" in capsys.readouterr().out

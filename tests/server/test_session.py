@@ -1,0 +1,232 @@
+"""Tests of `seedance_server.session`: cases of a conversation, over the whole server in memory."""
+
+import pytest
+import trio
+
+from seedance_server.config import Config
+from seedance_server.engine.errors import NumericalError
+from seedance_server.testing import ScriptedEngine, serve_in_memory
+from seedance_wire.messages import (
+    Accepted,
+    Ack,
+    Cancel,
+    Delta,
+    Error,
+    ErrorCode,
+    FinishReason,
+    Flush,
+    Refused,
+)
+from tests.server.wire_client import wire_client
+
+
+async def test_session_numbers_its_streams_from_one(autojump_clock) -> None:
+    """Each session counts for itself; ACCEPTED names the request it answers."""
+    async with serve_in_memory() as server:
+        for _ in range(2):
+            async with wire_client(server.connect()) as client:
+                for number in (1, 2, 3):
+                    sequence_id = await client.submit()
+                    assert await client.receive() == Accepted(
+                        sequence_id=sequence_id, stream_id=number, durability=client_durability()
+                    )
+                    text, end = await client.until_end()
+                    assert text == "Hello, world!"
+                    assert end.final.finish_reason is FinishReason.STOP
+
+
+def client_durability():
+    from seedance_wire.messages import Durability
+
+    return Durability.NONE
+
+
+async def test_session_runs_many_streams_at_once_each_with_its_own_text(autojump_clock) -> None:
+    """Frames of different streams mix, pieces of one keep their order, ACCEPTED comes first."""
+    engine = ScriptedEngine(lambda request: [f"{request.prompt_ids[0]}:{i} " for i in range(40)])
+    async with serve_in_memory(engine) as server, wire_client(server.connect()) as client:
+        for index in range(20):
+            await client.submit(prompt=chr(65 + index))
+        texts, ended = {}, set()
+        while len(ended) < 20:
+            event = await client.receive()
+            if isinstance(event, Accepted):
+                texts[event.stream_id] = ""
+            elif isinstance(event, Delta):
+                texts[event.stream_id] += event.text
+            elif isinstance(event, Flush) and event.final:
+                ended.add(event.stream_id)
+        assert texts == {number: "".join(f"{64 + number}:{i} " for i in range(40)) for number in range(1, 21)}
+
+
+async def test_session_refuses_bad_input_beside_a_running_stream_whose_text_stays_the_same(
+    autojump_clock,
+) -> None:
+    """Only the guilty request fails; its neighbour never notices, the connection stays."""
+    bad = [
+        ({"prompt": ""}, ErrorCode.INVALID_REQUEST, "prompt"),
+        ({"prompt": "  "}, ErrorCode.INVALID_REQUEST, "prompt"),
+        ({"token_ids": ()}, ErrorCode.INVALID_REQUEST, "token_ids"),
+        ({"messages": ()}, ErrorCode.INVALID_REQUEST, "messages"),
+        ({"text": ""}, ErrorCode.INVALID_REQUEST, "messages"),
+        ({"sampling": {"temperature": float("nan")}}, ErrorCode.INVALID_REQUEST, "temperature"),
+        ({"sampling": {"min_p": float("inf")}}, ErrorCode.INVALID_REQUEST, "min_p"),
+        ({"sampling": {"top_k": 2**31}}, ErrorCode.INVALID_REQUEST, "top_k"),
+        ({"sampling": {"max_tokens": 0}}, ErrorCode.INVALID_REQUEST, "max_tokens"),
+        ({"prompt": "x" * 4096}, ErrorCode.CONTEXT_LENGTH_EXCEEDED, None),
+        ({"model": "gpt"}, ErrorCode.MODEL_NOT_FOUND, "model"),
+        ({"idempotency_key": b"short"}, ErrorCode.INVALID_REQUEST, "idempotency_key"),
+        ({"deadline_ms": 0}, ErrorCode.DEADLINE_EXCEEDED, None),
+    ]
+    engine = ScriptedEngine([f"{number} " for number in range(100)])
+    async with serve_in_memory(engine) as server, wire_client(server.connect()) as client:
+        await client.submit()
+        await client.accepted()
+        sent = {}
+        for more, code, field in bad:
+            if "idempotency_key" in more:  # our own encoder would not write it
+                continue
+            sent[await client.submit(**more)] = (code, field)
+        refused, text = {}, ""
+        while True:
+            event = await client.receive()
+            if isinstance(event, Refused):
+                refused[event.sequence_id] = (event.code, event.field)
+            elif isinstance(event, Delta):
+                text += event.text
+            elif isinstance(event, Flush) and event.final:
+                break
+        assert refused == sent
+        assert text == "".join(f"{number} " for number in range(100))
+
+
+@pytest.mark.parametrize("max_tokens", [1, 4096, 4097, 10**8, 2**63 - 1, None])
+async def test_session_takes_any_bound_on_tokens(autojump_clock, max_tokens) -> None:
+    """max_tokens is a bound, not a reservation: none of them hangs."""
+    async with serve_in_memory() as server, wire_client(server.connect()) as client:
+        await client.submit(sampling={"max_tokens": max_tokens})
+        await client.accepted()
+        text, end = await client.until_end()
+        assert text == ("Hello" if max_tokens == 1 else "Hello, world!")
+        reason = FinishReason.LENGTH if max_tokens == 1 else FinishReason.STOP
+        assert end.final.finish_reason is reason
+
+
+async def test_session_limits_streams_and_serves_again_when_one_ends(autojump_clock) -> None:
+    """N are served, N + 1 is refused and may come again."""
+    config = Config(model_path="m", max_streams=2)
+    engine = ScriptedEngine(["x"] * 20)
+    async with serve_in_memory(engine, config=config) as server, wire_client(server.connect()) as client:
+        await client.submit()
+        await client.submit()
+        third = await client.submit()
+        events = [await client.receive() for _ in range(3)]
+        (refused,) = [event for event in events if isinstance(event, Refused)]
+        assert (refused.sequence_id, refused.code, refused.retryable) == (third, ErrorCode.OVERLOADED, True)
+        ended = 0
+        while ended < 2:
+            event = await client.receive()
+            ended += isinstance(event, Flush) and event.final is not None
+        await client.submit()
+        await client.accepted()
+
+
+async def test_session_cancels_a_running_stream_and_forgives_a_late_cancel(autojump_clock) -> None:
+    """The answer is the normal end with reason cancelled; one that ended already isn't anybody's business."""
+    engine = ScriptedEngine(["x"] * 1000)
+    async with serve_in_memory(engine) as server, wire_client(server.connect()) as client:
+        await client.submit()
+        stream_id = await client.accepted()
+        await client.receive()
+        await client.cancel(stream_id)
+        _, end = await client.until_end()
+        assert end.final.finish_reason is FinishReason.CANCELLED
+        await client.cancel(stream_id)
+        await client.submit()  # the same request again, right after its cancel: fully independent
+        assert await client.accepted() == stream_id + 1
+        await client.cancel(stream_id + 1)
+        await client.until_end()
+        assert engine.active == ()
+
+
+async def test_session_ends_at_the_deadline_from_the_requests_receipt(autojump_clock) -> None:
+    """The deadline ends a running stream with its own code."""
+    engine = ScriptedEngine(["x"] * 100_000)
+    async with serve_in_memory(engine) as server, wire_client(server.connect()) as client:
+        began_s = trio.current_time()
+        await client.submit(deadline_ms=500)
+        await client.accepted()
+        _, end = await client.until_end()
+        assert end.code is ErrorCode.DEADLINE_EXCEEDED
+        assert trio.current_time() - began_s == pytest.approx(0.5)
+
+
+async def test_session_contains_a_sequences_failure(autojump_clock) -> None:
+    """One row without probabilities fails alone; the connection goes on."""
+    engine = ScriptedEngine(["a"] * 5, errors={3: NumericalError("NaN")})
+    async with serve_in_memory(engine) as server, wire_client(server.connect()) as client:
+        await client.submit()
+        await client.accepted()
+        text, end = await client.until_end()
+        assert (text, end.code) == ("aaa", ErrorCode.NUMERICAL_ERROR)
+        await client.submit(sampling={"max_tokens": 1})
+        await client.accepted()
+        assert (await client.until_end())[0] == "a"
+
+
+async def test_session_tells_of_a_dead_engine_and_refuses_new_work_at_once(autojump_clock) -> None:
+    """Every stream ends with a retryable error; new work is refused; readiness says the cause."""
+    engine = ScriptedEngine(["a"] * 50, fail_at_step=10)
+    async with serve_in_memory(engine) as server, wire_client(server.connect()) as client:
+        await client.submit()
+        await client.submit()
+        ends = []
+        while len(ends) < 2:
+            event = await client.receive()
+            if isinstance(event, Error):
+                ends.append((event.code, event.retryable))
+        assert ends == [(ErrorCode.ENGINE_FAILED, True)] * 2
+        began_s = trio.current_time()
+        await client.submit()
+        assert (await client.refused()).code is ErrorCode.ENGINE_FAILED
+        assert trio.current_time() - began_s < 1
+        assert "scripted failure" in server.door.trouble()
+
+
+async def test_one_unread_stream_does_not_slow_another_of_the_same_connection(autojump_clock) -> None:
+    """Acknowledged streams run at full speed beside twenty that are read but never acknowledged."""
+    engine = ScriptedEngine([f"{number}" for number in range(400)])
+    async with serve_in_memory(engine) as server, wire_client(server.connect()) as client:
+        client.acks = False
+        for _ in range(20):
+            await client.submit()
+        seen = {}
+        while len(seen) < 20 or min(seen.values()) < 32:
+            event = await client.receive()
+            if isinstance(event, Delta):
+                seen[event.stream_id] = event.id
+        await trio.sleep(1)
+        assert len(engine.paused) == 20
+        began_s = trio.current_time()
+        await client.submit()
+        quick = await client.accepted()
+        while True:
+            event = await client.receive()
+            assert event.stream_id == quick
+            await client.send(Ack(processed=((quick, event.id),)))
+            if isinstance(event, Flush) and event.final:
+                break
+        assert trio.current_time() - began_s == pytest.approx(400 * 0.01, rel=0.05)
+        await client.send(Ack(processed=((1, 32),)))
+        assert (await client.receive()).stream_id == 1
+
+
+async def test_session_says_cancel_of_a_stream_that_never_was_is_a_violation(autojump_clock) -> None:
+    """Numbers come from the server; one it never gave out isn't a race."""
+    async with serve_in_memory() as server, wire_client(server.connect()) as client:
+        client.connection = type(client.connection)(client.connection.role, "seedance.v1.json")
+        from seedance_wire.codec import make_codec
+
+        payload = make_codec("seedance.v1").encode([Cancel(sequence_id=1, stream_id=7)])
+        await client.websocket.send_message(payload)
+        assert await client.close_code() == 4400

@@ -1,0 +1,362 @@
+"""Every Hypothesis strategy of the test suite.
+
+A message strategy makes any value that the protocol allows, so a field added to a message and not here is a
+field without a test: `test_messages.py` compares the two.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from hypothesis import strategies as st
+
+from seedance_wire.envelope import CodedDelta
+from seedance_wire.messages import (
+    Accepted,
+    Ack,
+    Bye,
+    Cancel,
+    ChatMessage,
+    ClientMessage,
+    Delta,
+    Durability,
+    Error,
+    ErrorCode,
+    Final,
+    FinishReason,
+    Flush,
+    Frame,
+    GoAway,
+    Hello,
+    Limits,
+    Refused,
+    Sampling,
+    ServerMessage,
+    StageTiming,
+    Submit,
+    TokenLogprob,
+    Usage,
+    Welcome,
+)
+
+U32 = 2**32 - 1
+U64 = 2**64 - 1
+
+u32 = st.integers(0, U32)
+u64 = st.integers(0, U64)
+i64 = st.integers(-(2**63), 2**63 - 1)
+from_one = st.integers(1, U64)
+finite = st.floats(allow_nan=False, allow_infinity=False)
+any_float = st.floats()
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
+"""Any Unicode text: no surrogates, everything else, unassigned and control characters too."""
+
+line_texts = st.text(st.sampled_from("\n\r\t :ad\x00\u0085\u2028é😀"), max_size=30)
+"""Texts that are hard on a format of lines."""
+
+near_texts = st.text(st.sampled_from("שלוםпривет你好世界 a😀\u0301"), max_size=30)
+"""Texts of scripts in which neighbouring code points are close, so that differences pay."""
+
+code_points = st.integers(0, 0x10FFFF).filter(lambda c: not 0xD800 <= c < 0xE000)
+
+
+_Value = TypeVar("_Value")
+
+
+def optional(strategy: st.SearchStrategy[_Value]) -> st.SearchStrategy[_Value | None]:
+    """None or a value."""
+    return st.none() | strategy
+
+
+def tuples_of(
+    strategy: st.SearchStrategy[_Value], min_size: int = 0
+) -> st.SearchStrategy[tuple[_Value, ...]]:
+    """A short tuple of any length."""
+    return st.lists(strategy, min_size=min_size, max_size=3).map(tuple)
+
+
+# ---- client to server
+
+
+def samplings(numbers: st.SearchStrategy[float] = finite) -> st.SearchStrategy[Sampling]:
+    """Sampling parameters, sensible or not; `any_float` brings NaN and infinities, which JSON has not."""
+    return st.builds(
+        Sampling,
+        temperature=optional(numbers),
+        top_p=optional(numbers),
+        top_k=optional(i64),
+        min_p=optional(numbers),
+        seed=optional(i64),
+        stop=tuples_of(texts),
+        stop_token_ids=tuples_of(i64),
+        max_tokens=optional(i64),
+        min_tokens=optional(i64),
+        ignore_eos=st.booleans(),
+        repetition_penalty=optional(numbers),
+        presence_penalty=optional(numbers),
+        frequency_penalty=optional(numbers),
+        logit_bias=st.dictionaries(i64, numbers, max_size=3),
+        logprobs=st.booleans(),
+        top_logprobs=optional(i64),
+    )
+
+
+chat_messages = st.builds(ChatMessage, role=texts, content=optional(texts), name=optional(texts))
+
+inputs = st.one_of(
+    st.fixed_dictionaries({"messages": tuples_of(chat_messages)}),
+    st.fixed_dictionaries({"prompt": texts}),
+    st.fixed_dictionaries({"token_ids": tuples_of(i64)}),
+)
+"""The one input of a SUBMIT, as keyword arguments."""
+
+
+@st.composite
+def submits(
+    draw: st.DrawFn,
+    sequence_ids: st.SearchStrategy[int] = from_one,
+    numbers: st.SearchStrategy[float] = finite,
+) -> Submit:
+    """A SUBMIT that the wire accepts; whether a server likes its values is another matter."""
+    return Submit(
+        sequence_id=draw(sequence_ids),
+        idempotency_key=draw(st.binary(min_size=16, max_size=64)),
+        model=draw(optional(texts)),
+        sampling=draw(st.just(Sampling()) | samplings(numbers)),
+        durability=draw(optional(st.sampled_from(Durability))),
+        deadline_ms=draw(optional(u64)),
+        parse_special=draw(st.booleans()),
+        **draw(inputs),
+    )
+
+
+hellos = st.builds(Hello, minor_version=u32, sdk_name=texts, sdk_version=texts, capabilities=tuples_of(texts))
+cancels = st.builds(Cancel, sequence_id=from_one, stream_id=from_one)
+acks = st.builds(Ack, processed=tuples_of(st.tuples(from_one, from_one), min_size=1))
+byes = st.just(Bye())
+
+
+def client_messages(numbers: st.SearchStrategy[float] = finite) -> st.SearchStrategy[ClientMessage]:
+    """Any message of a client's."""
+    return st.one_of(hellos, submits(numbers=numbers), cancels, acks, byes)
+
+
+# ---- server to client
+
+limits = st.builds(
+    Limits, max_message_bytes=from_one, max_streams=st.integers(1, U32), max_context_tokens=from_one
+)
+welcomes = st.builds(
+    Welcome,
+    session_id=texts,
+    epoch=from_one,
+    last_sequence_id=u64,
+    model=texts,
+    limits=limits,
+    minor_version=u32,
+    server_version=texts,
+    capabilities=tuples_of(texts),
+)
+accepteds = st.builds(
+    Accepted, sequence_id=from_one, stream_id=from_one, durability=st.sampled_from(Durability)
+)
+refuseds = st.builds(
+    Refused,
+    sequence_id=from_one,
+    code=st.sampled_from(ErrorCode),
+    message=texts,
+    field=optional(texts),
+    retryable=st.booleans(),
+    retry_after_ms=optional(u64),
+)
+goaways = st.builds(GoAway, reason=texts, reconnect_to=optional(texts), deadline_ms=optional(u64))
+
+_number = st.floats(allow_nan=False)  # infinite is a log probability; NaN equals nothing, itself included
+token_logprobs = st.builds(
+    TokenLogprob,
+    token_id=i64,
+    text=texts,
+    logprob=_number,
+    top=tuples_of(st.tuples(i64, texts, _number)),
+)
+_numbering = {"stream_id": from_one, "id": from_one, "epoch": from_one, "offset": u32}
+deltas = st.builds(
+    Delta,
+    **_numbering,
+    text=texts | line_texts | near_texts,
+    token_count=u32,
+    logprobs=tuples_of(token_logprobs),
+)
+coded_deltas = st.builds(
+    CodedDelta,
+    **_numbering,
+    difference=st.binary(max_size=30),
+    token_count=u32,
+    logprobs=tuples_of(token_logprobs),
+)
+usages = st.builds(Usage, prompt_tokens=u64, completion_tokens=u64, cached_tokens=u64)
+timings = st.builds(
+    StageTiming,
+    queue_ms=_number,
+    preprocess_ms=_number,
+    prefill_ms=_number,
+    first_decode_ms=_number,
+    cache_sync_ms=_number,
+    egress_ms=_number,
+)
+finals = st.builds(
+    Final,
+    finish_reason=st.sampled_from(FinishReason),
+    usage=usages,
+    timing=timings,
+    digest=st.binary(min_size=32, max_size=32),
+    stop=st.one_of(st.none(), texts, i64),
+)
+flushes = st.builds(Flush, **_numbering, final=optional(finals))
+errors = st.builds(
+    Error,
+    **_numbering,
+    code=st.sampled_from(ErrorCode),
+    message=texts,
+    retryable=st.booleans(),
+    retry_after_ms=optional(u64),
+)
+frames: st.SearchStrategy[Frame] = st.one_of(deltas, flushes, errors)
+server_messages: st.SearchStrategy[ServerMessage] = st.one_of(welcomes, accepteds, refuseds, goaways, frames)
+
+
+# ---- encodings
+
+
+def envelopes(
+    messages: st.SearchStrategy[object], batched: st.SearchStrategy[object] = frames
+) -> st.SearchStrategy[tuple[object, ...]]:
+    """One message, or several frames."""
+    return messages.map(lambda message: (message,)) | st.lists(batched, min_size=1, max_size=4).map(tuple)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=10),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=6), inner, max_size=4),
+    max_leaves=10,
+)
+"""Anything that JSON can hold, lone surrogates and NaN included."""
+
+
+@st.composite
+def chunked(draw: st.DrawFn, payload: bytes) -> list[bytes]:
+    """The same bytes, cut anywhere."""
+    cuts = sorted(draw(st.sets(st.integers(0, len(payload)), max_size=8)))
+    return [payload[start:end] for start, end in zip([0, *cuts], [*cuts, len(payload)], strict=True)]
+
+
+# ---- engine: text
+
+few_letter_stops = st.lists(st.text("ab", min_size=1, max_size=4), max_size=4)
+few_letter_texts = st.text("abc", max_size=24)
+"""Texts over so few letters that the stops above match, overlap and nearly match all the time."""
+
+few_letter_pieces = st.lists(st.text("abc", max_size=6), max_size=6)
+"""Such a text in pieces, some of them empty."""
+
+
+def token_id_lists(vocab_size: int, fragments: list[int]) -> st.SearchStrategy[list[int]]:
+    """Token ids, among them many fragments of characters and a few that have no token."""
+    one = st.sampled_from(fragments) if fragments else st.nothing()
+    return st.lists(one | st.integers(0, vocab_size + 1), max_size=40)
+
+
+honest_texts = st.lists(
+    st.sampled_from(
+        [
+            "hello",
+            " ",
+            "\n\n",
+            "  fox",
+            "<|",
+            "|>",
+            "</s",
+            "im_end",
+            "你好",
+            "👩‍👩‍👧",
+            "ﬁ",
+            "<tool>",
+            "\ue000",
+            "é",
+        ]
+    ),
+    min_size=1,
+    max_size=8,
+).map(lambda parts: "x" + "".join(parts))
+"""Texts of users who write no control token, though nearly; never blank."""
+
+hostile_texts = st.lists(
+    st.sampled_from(
+        [
+            "<|im_start|>",
+            "<|im_end|>",
+            "</s>",
+            "<s>",
+            "<|im_",
+            "end|>",
+            "<",
+            "a",
+            " ",
+            "\n",
+            "\uff1cs\uff1e",
+            "\ue001",
+        ]
+    ),
+    min_size=1,
+    max_size=8,
+).map(lambda parts: "".join(parts) + "z")
+"""Texts of users who write control tokens, whole, nested and in halves; never blank."""
+
+
+# ---- engine
+
+block_rings = st.lists(st.none() | st.integers(1, 6), min_size=1, max_size=3).map(tuple)
+"""Groups of layers: full attention, or a ring of so many blocks."""
+prompt_lengths = st.integers(1, 60)
+output_lengths = st.integers(1, 40)
+picks = st.integers(0, 1000)
+"""Which of several: taken modulo their number."""
+scheduler_shapes = st.fixed_dictionaries(
+    {
+        "blocks": st.integers(6, 40),
+        "block_size": st.sampled_from([1, 4, 16]),
+        "rings": st.sampled_from([(None,), (None, 2), (None, 3, 3)]),
+        "max_sequences": st.integers(1, 6),
+        "budget": st.integers(1, 40),
+    }
+)
+"""Pools from barely one sequence to several, budgets from one token to a whole prompt."""
+
+
+seeds = st.integers(0, 2**31)
+
+
+def chunk_lengths(longest: int) -> st.SearchStrategy[list[int]]:
+    """How a sequence of up to some dozens of tokens is cut: mostly long chunks and single tokens."""
+    return st.lists(st.just(1) | st.integers(1, longest), min_size=1, max_size=6)
+
+
+def engine_histories(sequences: int) -> st.SearchStrategy[list[tuple[str, int, int]]]:
+    """What happens to which of so many sequences, and how many steps follow it."""
+    actions = st.sampled_from(["add", "add", "add", "pause", "resume", "cancel"])
+    return st.lists(st.tuples(actions, st.integers(0, sequences - 1), st.integers(0, 12)), max_size=25)
+
+
+# ---- readers of streams
+
+reader_plans = st.lists(
+    st.tuples(
+        st.lists(near_texts, max_size=40),  # the answer's pieces
+        st.sampled_from(["read", "close", "drop", "cancel"]),  # how its reader leaves
+        st.integers(0, 40),  # after so many chunks
+        st.sampled_from([0.0, 0.001, 0.05]),  # how long the reader takes for each, in seconds
+    ),
+    min_size=1,
+    max_size=6,
+)

@@ -1,0 +1,398 @@
+"""The rules of who may say what when."""
+
+import re
+from itertools import product
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from seedance_wire.cursor import Verdict
+from seedance_wire.envelope import InvalidSubmit
+from seedance_wire.errors import CloseCode, LocalProtocolError, RemoteProtocolError
+from seedance_wire.messages import (
+    Accepted,
+    Ack,
+    Bye,
+    Cancel,
+    Delta,
+    Durability,
+    Error,
+    ErrorCode,
+    Final,
+    FinishReason,
+    Flush,
+    Frame,
+    GoAway,
+    Hello,
+    Limits,
+    Message,
+    Refused,
+    StageTiming,
+    Submit,
+    Usage,
+    Welcome,
+)
+from seedance_wire.state import (
+    CLIENT_KINDS,
+    CONNECTION_TABLE,
+    CROSSINGS,
+    MAX_PENDING,
+    REMEMBERED_STREAMS,
+    SERVER_KINDS,
+    STREAM_TABLE,
+    ConnectionState,
+    Kind,
+    ProtocolState,
+    Role,
+    StreamState,
+)
+
+roles = pytest.mark.parametrize("role", Role)
+S = ConnectionState
+EPOCH = 5
+FINAL = Final(
+    finish_reason=FinishReason.STOP,
+    usage=Usage(prompt_tokens=1, completion_tokens=1),
+    timing=StageTiming(),
+    digest=b"d" * 32,
+)
+
+
+def submit(sequence_id: int) -> Submit:
+    """A SUBMIT."""
+    return Submit(sequence_id=sequence_id, idempotency_key=b"k" * 16, prompt="p")
+
+
+def accepted(sequence_id: int, stream_id: int) -> Accepted:
+    """Its answer."""
+    return Accepted(sequence_id=sequence_id, stream_id=stream_id, durability=Durability.NONE)
+
+
+def frame(kind: Kind, stream_id: int = 1, id_: int = 1, offset: int = 0, epoch: int = EPOCH) -> Frame:
+    """A frame of this kind; a DELTA is one byte long."""
+    numbering = {"stream_id": stream_id, "id": id_, "epoch": epoch, "offset": offset}
+    if kind is Delta:
+        return Delta(**numbering, text="a")
+    if kind is Error:
+        return Error(**numbering, code=ErrorCode.INTERNAL, message="m")
+    return Flush(**numbering, final=FINAL if kind is Final else None)
+
+
+WELCOME = Welcome(
+    session_id="s",
+    epoch=EPOCH,
+    last_sequence_id=10,
+    model="m",
+    limits=Limits(max_message_bytes=1000, max_streams=2, max_context_tokens=9),
+)
+
+
+def advance(state: ProtocolState, *messages: Message) -> None:
+    """Takes each message as an envelope of its own."""
+    for message in messages:
+        if isinstance(message, Delta | Flush | Error):
+            size = len(message.text) if isinstance(message, Delta) else 0
+            state.advance_frames(Role.SERVER, (message,), (size,))
+        else:
+            state.advance(Role.CLIENT if type(message) in CLIENT_KINDS else Role.SERVER, message)
+
+
+def opened(role: Role) -> ProtocolState:
+    """A connection after the handshake, whose next sequence id is 11."""
+    state = ProtocolState(role, max_streams=2)
+    advance(state, Hello(), WELCOME)
+    return state
+
+
+def streaming(role: Role) -> ProtocolState:
+    """The same with stream 1, of which one DELTA was sent."""
+    state = opened(role)
+    advance(state, submit(11), accepted(11, 1), frame(Delta))
+    return state
+
+
+REACH: dict[ConnectionState, list[Message]] = {
+    S.START: [],
+    S.GREETING: [Hello()],
+    S.OPEN: [Hello(), WELCOME, submit(11), submit(12), accepted(11, 1), frame(Delta)],
+    S.DRAINING: [Hello(), WELCOME, submit(11), submit(12), accepted(11, 1), frame(Delta), GoAway(reason="")],
+    S.CLOSED: [Hello(), WELCOME, submit(11), submit(12), accepted(11, 1), frame(Delta), Bye()],
+}
+NEXT: dict[Kind, Message] = {
+    Hello: Hello(),
+    Submit: submit(13),
+    Cancel: Cancel(sequence_id=13, stream_id=1),
+    Ack: Ack(processed=((1, 1),)),
+    Bye: Bye(),
+    Welcome: WELCOME,
+    Accepted: accepted(12, 2),
+    Refused: Refused(sequence_id=12, code=ErrorCode.OVERLOADED, message=""),
+    GoAway: GoAway(reason=""),
+    **{kind: frame(kind, id_=2, offset=1) for kind in (Delta, Flush, Final, Error)},
+}
+
+
+def test_tables_name_every_kind_and_nothing_leaves_an_end() -> None:
+    """Each message is legal somewhere, no state goes on after CLOSED, and ERROR is entered by no message."""
+    kinds = {*get_args(Message), Final}
+    assert set(CLIENT_KINDS) | set(SERVER_KINDS) == kinds
+    assert not set(CLIENT_KINDS) & set(SERVER_KINDS)
+    assert {kind for _, kind in CONNECTION_TABLE} == kinds
+    assert {state for state, _ in CONNECTION_TABLE}.isdisjoint({S.CLOSED, S.ERROR})
+    assert S.ERROR not in {*CONNECTION_TABLE.values(), *CROSSINGS.values()}
+    assert CROSSINGS.keys().isdisjoint(CONNECTION_TABLE)
+    assert {kind for _, kind in STREAM_TABLE} == kinds - {Hello, Welcome, GoAway, Bye}
+
+
+@roles
+@pytest.mark.parametrize(("reached", "kind"), list(product(REACH, NEXT)), ids=lambda v: getattr(v, "name", v))
+def test_state_follows_the_connection_table(role: Role, reached: ConnectionState, kind: Kind) -> None:
+    """For each state, message and end: the table's next state, or the error of whoever said it."""
+    state = ProtocolState(role, max_streams=2)
+    advance(state, *REACH[reached])
+    assert state.connection is reached
+    sender = Role.CLIENT if kind in CLIENT_KINDS else Role.SERVER
+    expected = CONNECTION_TABLE.get((reached, kind))
+    if expected is None and sender is not role:
+        expected = CROSSINGS.get((reached, kind))
+    if expected is not None:
+        advance(state, NEXT[kind])
+        assert state.connection is expected
+        return
+    before = (state.next_sequence_id, state.open_streams, state.pending_submits)
+    fault = LocalProtocolError if sender is role else RemoteProtocolError
+    with pytest.raises(fault):
+        advance(state, NEXT[kind])
+    assert (state.next_sequence_id, state.open_streams, state.pending_submits) == before
+    assert state.connection is reached
+
+
+@roles
+def test_failed_state_allows_nothing(role: Role) -> None:
+    """ERROR is for good."""
+    state = streaming(role)
+    state.fail()
+    for message in NEXT.values():
+        with pytest.raises((LocalProtocolError, RemoteProtocolError)):
+            advance(state, message)
+    assert state.connection is S.ERROR
+
+
+@roles
+@pytest.mark.parametrize("kind", NEXT, ids=lambda kind: kind.__name__)
+def test_state_refuses_words_of_the_other_end(role: Role, kind: Kind) -> None:
+    """Who says what only the other end may say is at fault, in whichever state."""
+    state = ProtocolState(role, max_streams=2)
+    advance(state, *REACH[S.OPEN])
+    speaker = Role.SERVER if kind in CLIENT_KINDS else Role.CLIENT
+    message = NEXT[kind]
+    fault = pytest.raises(LocalProtocolError if speaker is role else RemoteProtocolError)
+    if isinstance(message, Delta | Flush | Error):
+        with fault:
+            state.advance_frames(speaker, (message,), (0,))
+    else:
+        with fault:
+            state.advance(speaker, message)
+
+
+STREAM_REACH: dict[StreamState, list[Message]] = {
+    StreamState.IDLE: [],
+    StreamState.ACCEPTED: [submit(11), accepted(11, 1)],
+    StreamState.STREAMING: [submit(11), accepted(11, 1), frame(Delta)],
+    StreamState.ENDED: [submit(11), accepted(11, 1), frame(Delta), frame(Final, id_=2, offset=1)],
+}
+
+
+@roles
+@pytest.mark.parametrize(
+    ("reached", "kind"),
+    list(product(STREAM_REACH, (Delta, Flush, Final, Error, Cancel, Ack))),
+    ids=lambda v: getattr(v, "name", v),
+)
+def test_state_follows_the_stream_table(role: Role, reached: StreamState, kind: Kind) -> None:
+    """For each state of a stream, message and end: as the table says, or the error of whoever said it."""
+    state = opened(role)
+    advance(state, *STREAM_REACH[reached])
+    sent = len(STREAM_REACH[reached][2:])
+    if kind is Ack:
+        message: Message = Ack(processed=((1, max(sent, 1)),))
+    elif kind is Cancel:
+        message = Cancel(sequence_id=state.next_sequence_id, stream_id=1)
+    else:
+        message = frame(kind, id_=sent + 1, offset=min(sent, 1))
+    following = STREAM_TABLE.get((reached, kind))
+    if following is not None:
+        advance(state, message)
+        assert state.open_streams == (following is not StreamState.ENDED)
+        return
+    sender = Role.CLIENT if kind in CLIENT_KINDS else Role.SERVER
+    with pytest.raises(LocalProtocolError if sender is role else RemoteProtocolError):
+        advance(state, message)
+
+
+@roles
+@pytest.mark.parametrize("sequence_id", [10, 12])
+def test_state_wants_contiguous_sequence_ids(role: Role, sequence_id: int) -> None:
+    """SUBMIT and CANCEL share one counter that rises by one from WELCOME's."""
+    fault = LocalProtocolError if role is Role.CLIENT else RemoteProtocolError
+    state = opened(role)
+    with pytest.raises(fault):
+        advance(state, submit(sequence_id))
+    advance(state, submit(11), accepted(11, 1))
+    with pytest.raises(fault):
+        advance(state, Cancel(sequence_id=sequence_id + 1 + (sequence_id == 10) * -1, stream_id=1))
+    advance(state, Cancel(sequence_id=12, stream_id=1), submit(13))
+
+
+@roles
+def test_state_counts_an_invalid_submit_as_a_submit(role: Role) -> None:
+    """It is refused by its number, and the counter goes on."""
+    state = opened(role)
+    state.advance(Role.CLIENT, InvalidSubmit(sequence_id=11, field="f", reason="r"))
+    advance(state, Refused(sequence_id=11, code=ErrorCode.INVALID_REQUEST, message=""), submit(12))
+    assert state.pending_submits == 1
+
+
+@roles
+@pytest.mark.parametrize("answer", [accepted(11, 2), accepted(12, 1), NEXT[Refused], accepted(12, 0)])
+def test_state_wants_one_answer_for_each_submit_and_rising_stream_ids(role: Role, answer: Message) -> None:
+    """Answered twice, a number given out before, an answer to nothing."""
+    state = opened(role)
+    advance(state, submit(11), accepted(11, 1))
+    if isinstance(answer, Accepted) and answer.sequence_id == 12:
+        advance(state, submit(12))
+    with pytest.raises(LocalProtocolError if role is Role.SERVER else RemoteProtocolError):
+        advance(state, answer)
+
+
+def test_state_holds_a_server_to_its_own_limit_of_streams() -> None:
+    """A SUBMIT beyond is for the server to refuse; accepting it is the server's bug."""
+    state = opened(Role.SERVER)
+    advance(state, submit(11), submit(12), submit(13), accepted(11, 1), accepted(12, 2))
+    assert (state.open_streams, state.pending_submits) == (2, 1)
+    with pytest.raises(LocalProtocolError):
+        advance(state, accepted(13, 3))
+    advance(state, Refused(sequence_id=13, code=ErrorCode.OVERLOADED, message=""))
+    assert state.pending_submits == 0
+
+
+def test_state_bounds_unanswered_submits() -> None:
+    """A client that floods faster than the server refuses is cut off for it."""
+    state = opened(Role.SERVER)
+    advance(state, *(submit(11 + index) for index in range(MAX_PENDING)))
+    with pytest.raises(RemoteProtocolError) as caught:
+        advance(state, submit(11 + MAX_PENDING))
+    assert caught.value.close_code is CloseCode.QUOTA_EXCEEDED
+
+
+@roles
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        frame(Delta, id_=3, offset=1),
+        frame(Delta, id_=1, offset=0),
+        frame(Delta, id_=2, offset=0),
+        frame(Delta, id_=2, offset=2),
+        frame(Delta, id_=2, offset=1, epoch=EPOCH + 1),
+        frame(Delta, id_=2, offset=1, epoch=EPOCH - 1),
+        frame(Final, id_=3, offset=1),
+        frame(Delta, stream_id=2),
+    ],
+)
+def test_state_wants_frames_numbered_without_holes(role: Role, wrong: Frame) -> None:
+    """Id, offset and epoch of each frame follow from the frame before it."""
+    with pytest.raises(LocalProtocolError if role is Role.SERVER else RemoteProtocolError):
+        advance(streaming(role), wrong)
+
+
+@roles
+def test_state_takes_a_batch_whole_or_not_at_all(role: Role) -> None:
+    """A wrong frame at the end leaves no trace of the good ones before it."""
+    state = streaming(role)
+    good = (frame(Delta, id_=2, offset=1), frame(Final, id_=3, offset=2))
+    with pytest.raises((LocalProtocolError, RemoteProtocolError)):
+        state.advance_frames(Role.SERVER, (*good, frame(Delta, id_=4, offset=2)), (1, 0, 1))
+    assert state.open_streams == 1
+    state.advance_frames(Role.SERVER, good, (1, 0))
+    assert state.open_streams == 0
+
+
+@roles
+@pytest.mark.parametrize("processed", [((1, 2),), ((2, 1),), ((1, 1), (1, 2))])
+def test_state_refuses_an_ack_above_what_was_sent(role: Role, processed: tuple[tuple[int, int], ...]) -> None:
+    """Nobody can have taken a frame that was not sent, of this stream or of one that never began."""
+    with pytest.raises(LocalProtocolError if role is Role.CLIENT else RemoteProtocolError):
+        advance(streaming(role), Ack(processed=processed))
+
+
+@roles
+def test_state_remembers_the_last_frame_of_ended_streams_for_a_while(role: Role) -> None:
+    """Acks of ended streams are checked 256 streams back and tolerated before; no ended stream comes back."""
+    state = opened(role)
+    for index in range(REMEMBERED_STREAMS + 1):
+        stream_id = index + 1
+        advance(state, submit(11 + index), accepted(11 + index, stream_id), frame(Delta, stream_id))
+        advance(state, frame(Final, stream_id, id_=2, offset=1))
+    advance(state, Ack(processed=((2, 2), (1, 99))), Cancel(sequence_id=state.next_sequence_id, stream_id=1))
+    with pytest.raises((LocalProtocolError, RemoteProtocolError)):
+        advance(state, Ack(processed=((2, 3),)))
+    with pytest.raises((LocalProtocolError, RemoteProtocolError)):
+        advance(state, frame(Delta, 1))
+
+
+@pytest.mark.parametrize(
+    ("arriving", "verdict"),
+    [
+        (frame(Delta, id_=2, offset=1), Verdict.APPLY),
+        (frame(Delta, id_=1), Verdict.DUPLICATE),
+        (frame(Delta, id_=2, offset=1, epoch=EPOCH - 1), Verdict.STALE),
+        (frame(Delta, stream_id=2, epoch=EPOCH - 1), Verdict.STALE),
+    ],
+)
+def test_judge_drops_what_was_seen_or_is_of_a_former_epoch(arriving: Frame, verdict: Verdict) -> None:
+    """The apply rule, with the streams that are known."""
+    assert streaming(Role.CLIENT).judge(arriving) is verdict
+
+
+def test_judge_drops_duplicates_of_an_ended_stream_and_refuses_what_follows_its_end() -> None:
+    """Nothing new comes after the terminal frame."""
+    state = streaming(Role.CLIENT)
+    advance(state, frame(Error, id_=2, offset=1))
+    assert state.judge(frame(Error, id_=2, offset=1)) is Verdict.DUPLICATE
+    with pytest.raises(RemoteProtocolError, match="has ended"):
+        state.judge(frame(Delta, id_=3, offset=1))
+    with pytest.raises(RemoteProtocolError, match="never began"):
+        state.judge(frame(Delta, stream_id=2))
+
+
+def test_judge_raises_for_a_gap() -> None:
+    """There is nothing to fetch the missing frame from."""
+    with pytest.raises(RemoteProtocolError, match="frame 3"):
+        streaming(Role.CLIENT).judge(frame(Delta, id_=3, offset=1))
+
+
+PROTOCOL = Path(__file__).parents[2] / "wire" / "PROTOCOL.md"
+
+
+def rendered(states: list[str], table: dict[tuple[str, str], str], kinds: tuple[Kind, ...]) -> str:
+    """A table for people: a row for each message, a column for each state, in the cells the next state."""
+    lines = [f"| message | {' | '.join(states)} |", f"|---|{'---|' * len(states)}"]
+    for kind in kinds:
+        cells = [table.get((state, kind.__name__), "") for state in states]
+        if any(cells):
+            lines.append(f"| {kind.__name__} | {' | '.join(cells)} |")
+    return re.sub(r"\|  (?=\|)", "| ", "\n".join(lines))
+
+
+@pytest.mark.parametrize("name", ["connection", "stream"])
+def test_specification_shows_the_tables(name: str) -> None:
+    """What implementers read is what this implementation does."""
+    rows = CONNECTION_TABLE if name == "connection" else STREAM_TABLE
+    table = {(state.value, kind.__name__): following.value for (state, kind), following in rows.items()}
+    states = [s.value for s in (ConnectionState if name == "connection" else StreamState)]
+    states = [state for state in states if any(state == row for row, _ in table)]
+    wanted = rendered(states, table, (*CLIENT_KINDS, *SERVER_KINDS))
+    text = PROTOCOL.read_text()
+    shown = text.partition(f"<!-- begin {name} table")[2].partition("-->\n")[2].partition("<!-- end")[0]
+    assert shown.strip() == wanted

@@ -1,0 +1,150 @@
+"""The conformance vectors: what any implementation must read and write, ours first."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import frozen
+
+from seedance_wire.codec import SUBPROTOCOLS, make_codec
+from seedance_wire.connection import Connection
+from seedance_wire.cursor import ReceiveCursor
+from seedance_wire.delta import apply_difference, difference
+from seedance_wire.envelope import InvalidSubmit
+from seedance_wire.errors import DecodeError
+from seedance_wire.messages import Delta, ErrorCode, Refused
+from seedance_wire.state import ConnectionState, Role
+from seedance_wire.window import SlidingWindow
+
+VECTORS = Path(__file__).parents[2] / "wire" / "vectors"
+ENCODINGS = dict(zip(("protobuf", "json", "raw"), map(make_codec, SUBPROTOCOLS), strict=True))
+
+
+def cases(name: str) -> Any:
+    """The cases of a file as parameters."""
+    read = json.loads((VECTORS / name).read_text())["cases"]
+    return pytest.mark.parametrize("case", read, ids=lambda case: case.get("name", ""))
+
+
+def payload_of(encoding: str, written: str) -> bytes | str:
+    """A WebSocket message from how a vector writes it."""
+    return bytes.fromhex(written) if encoding in {"protobuf", "seedance.v1"} else written
+
+
+@cases("messages.json")
+def test_message_reads_and_writes_as_the_vector_says(case: dict[str, str]) -> None:
+    """All encodings of a vector give one message, and that message gives each of them back."""
+    decoded = []
+    for encoding, codec in ENCODINGS.items():
+        if encoding not in case:
+            assert (case["from"], encoding) == ("client", "raw")
+            continue
+        payload = payload_of(encoding, case[encoding])
+        messages = codec.decode_client(payload) if case["from"] == "client" else codec.decode_server(payload)
+        decoded.append(tuple(messages))
+        assert not any(isinstance(message, InvalidSubmit) for message in messages)
+        assert codec.encode(messages) == payload  # type: ignore[arg-type]
+    assert decoded[1:] == decoded[:-1]
+
+
+def test_messages_hold_every_error_code() -> None:
+    """A code without a vector could be numbered differently elsewhere."""
+    found = set()
+    for case in json.loads((VECTORS / "messages.json").read_text())["cases"]:
+        if case["from"] == "server":
+            (message, *_) = ENCODINGS["json"].decode_server(case["json"])
+            if isinstance(message, Refused):
+                found.add(message.code)
+    assert found == set(ErrorCode)
+
+
+def test_specification_quotes_bytes_of_the_vectors() -> None:
+    """An example in the text that no test runs would be wrong one day."""
+    text = VECTORS.with_name("PROTOCOL.md").read_text()
+    vectors = "".join(path.read_text() for path in VECTORS.glob("*.json"))
+    quoted = re.findall(r"`((?:[0-9a-f]{2}){2,})`", text)
+    dumps = [block for block in re.findall(r"```\n(.*?)```", text, re.DOTALL) if "Envelope." in block]
+    for dump in dumps:
+        lines = [re.match(r" *((?:[0-9a-f]{2} )+)", line) for line in dump.splitlines()]
+        quoted.append("".join(line[1].replace(" ", "") for line in lines if line))
+    assert len(quoted) == 5
+    for bytes_shown in quoted:
+        assert f'"{bytes_shown}"' in vectors
+
+
+@cases("rejects.json")
+def test_reject_ends_the_connection_or_names_the_field(case: dict[str, Any]) -> None:
+    """What is not accepted, and what comes of it."""
+    codec = ENCODINGS[case["encoding"]]
+    payload = payload_of(case["encoding"], case["payload"])
+    decode = codec.decode_client if case["from"] == "client" else codec.decode_server
+    if case["outcome"] == "error":
+        with pytest.raises(DecodeError):
+            decode(payload)
+        return
+    (message,) = decode(payload)
+    assert isinstance(message, InvalidSubmit)
+    assert {"sequence_id": message.sequence_id, "field": message.field} == case["outcome"]
+
+
+@cases("delta.json")
+def test_difference_is_as_the_vector_says(case: dict[str, Any]) -> None:
+    """Text to bytes and back, or an error."""
+    encoded = bytes.fromhex(case["difference"])
+    if "error" in case:
+        with pytest.raises(DecodeError):
+            apply_difference(encoded, case["context"])
+        return
+    assert difference(case["text"], case["context"]) == encoded
+    assert apply_difference(encoded, case["context"]) == case["text"]
+    assert len(case["text"].encode()) == case["utf8_bytes"]
+
+
+@frozen(kw_only=True)
+class Numbers:
+    """A frame as the apply rule sees it."""
+
+    id: int
+    epoch: int
+    offset: int
+
+
+@cases("cursor.json")
+def test_cursor_judges_as_the_vector_says(case: dict[str, Any]) -> None:
+    """Apply, drop or gap."""
+    cursor = ReceiveCursor(case["epoch"], case["applied"], case["applied_bytes"])
+    assert cursor.judge(Numbers(**case["frame"])).value == case["verdict"]
+
+
+@cases("window.json")
+def test_window_moves_as_the_vector_says(case: dict[str, Any]) -> None:
+    """Size and frames in flight after each step."""
+    window = SlidingWindow()
+    for step in case["steps"]:
+        if "sent" in step:
+            window.on_sent(step["sent"], step["bytes"], step["at_ms"] / 1000)
+        else:
+            window.on_ack(step["ack"], step["at_ms"] / 1000)
+        assert (window.size, window.in_flight) == (step["size"], step["in_flight"])
+
+
+@cases("connection.json")
+def test_connection_follows_the_vector(case: dict[str, Any]) -> None:
+    """Either end, fed the other's messages and its own choices, says and sees exactly this."""
+    ends = {role: Connection(role, case["subprotocol"]) for role in Role}
+    text = ""
+    for message in case["messages"]:
+        payload = payload_of(case["subprotocol"], message["payload"])
+        sender = Role(message["from"])
+        receiver = Role.SERVER if sender is Role.CLIENT else Role.CLIENT
+        ends[receiver].receive_data(payload)
+        events = []
+        while (event := ends[receiver].next_event()) is not None:
+            assert not isinstance(event, InvalidSubmit)
+            events.append(event)
+        assert ends[sender].send(*events) == payload
+        text += "".join(event.text for event in events if isinstance(event, Delta))
+    assert text == case["text"]
+    assert {end.state for end in ends.values()} == {ConnectionState.CLOSED}

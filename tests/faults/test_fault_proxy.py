@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 import trio
@@ -40,10 +40,8 @@ async def read_all(stream: trio.abc.ReceiveStream) -> bytes:
 
 
 async def send_quietly(stream: trio.abc.SendStream, data: bytes) -> None:
-    try:
+    with suppress(trio.BrokenResourceError):
         await stream.send_all(data)
-    except trio.BrokenResourceError:
-        pass
 
 
 @pytest.mark.parametrize("upward", [True, False])
@@ -69,9 +67,7 @@ async def test_proxy_lets_exactly_the_asked_bytes_through_when_it_cuts(
             assert await source.receive_some(10) == b"back"
 
 
-@given(
-    parts=st.lists(st.binary(min_size=1, max_size=50), max_size=8), after=st.none() | st.integers(0, 200)
-)
+@given(parts=st.lists(st.binary(min_size=1, max_size=50), max_size=8), after=st.none() | st.integers(0, 200))
 def test_proxy_passes_bytes_unchanged_in_any_chunking(parts: list[bytes], after: int | None):
     """Without a harm, and before one, the proxy is not there."""
 

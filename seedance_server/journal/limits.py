@@ -16,9 +16,9 @@ class JournalLimits:
     """Bounds of one journal; times in seconds, sizes in bytes.
 
     Attributes:
-        commit_interval_s: How long the first operation of a commit waits for company. Not at all: what one step
-            of the engine wakes arrives together anyway, and what comes later gathers while the disk is busy.
-            `bench/journal.py` shows commits as full without the wait, at half the latency.
+        commit_interval_s: How long the first operation of a commit waits for company. Not at all: what one
+            step of the engine wakes arrives together anyway, and what comes later gathers while the disk is
+            busy. `bench/journal.py` shows commits as full without the wait, at half the latency.
         commit_rows: Rows in one commit; reached earlier, it isn't waited longer. At 32 rows a commit takes
             about a millisecond, of which the disk's flush is most: more rows make it better, up to where
             writing them costs more than the flush.

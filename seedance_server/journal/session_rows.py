@@ -35,6 +35,11 @@ __all__ = [
 ]
 
 _COLUMNS = "session_id, tenant, epoch, last_sequence_id, next_stream_id, created_ms, released_ms"
+_CREATE = f"""
+INSERT INTO sessions(session_id, tenant, token_hash, epoch, created_ms) SELECT ?1, ?2, ?3, 1, ?4
+WHERE NOT EXISTS(SELECT 1 FROM streams WHERE session_id = ?1)
+ON CONFLICT DO NOTHING RETURNING {_COLUMNS}
+"""  # noqa: S608
 _NO_HASH = bytes(32)
 STREAM_COLUMNS = (
     "session_id, stream_id, tenant, state, first_available_id, next_frame_id, text_bytes, stored_bytes, "
@@ -75,9 +80,7 @@ def _session_record(row: Sequence[Any]) -> SessionRecord:
 def create_session(tx: Transaction, session: NewSession) -> SessionRecord:
     """See `Journal.create_session`."""
     row = tx.row(
-        "INSERT INTO sessions(session_id, tenant, token_hash, epoch, created_ms) SELECT ?1, ?2, ?3, 1, ?4 "
-        "WHERE NOT EXISTS(SELECT 1 FROM streams WHERE session_id = ?1) "
-        f"ON CONFLICT DO NOTHING RETURNING {_COLUMNS}",
+        _CREATE,
         session.session_id,
         session.tenant,
         session.token_hash,

@@ -53,10 +53,12 @@ class Command:
     late: int = 0
 
 
-_VERBS = (
-    "create create claim steal adopt recover release message submit submit other append append append append "
-    "finish abandon read load wait sweep restart"
-).split()
+_OFTEN = ["create", "submit", "append", "append", "append"]
+_VERBS = [
+    *_OFTEN,
+    *("create", "claim", "steal", "adopt", "recover", "release", "message", "submit", "other", "append"),
+    *("finish", "abandon", "read", "load", "wait", "sweep", "restart"),
+]
 _off = st.sampled_from([0, 0, 0, 0, 1, -1])
 _commands = st.builds(
     Command,
@@ -145,6 +147,7 @@ class _Pair:
             self.ledger.epochs[command.session] = 1
             for stream in [stream for stream in self.ledger.frames if stream[0] == command.session]:
                 del self.ledger.frames[stream]  # a session of that name is new
+                self.ledger.ended.discard(stream)
 
     async def _claim(self, command: Command) -> None:
         tenant = TENANTS[command.session]
@@ -173,16 +176,24 @@ class _Pair:
         epoch, id_ = self._epoch(command), command.number + command.size // 10
         await self.both(lambda journal: journal.record_message(command.session, epoch, id_))
 
-    async def _submit(self, command: Command, fingerprint: bytes = b"f") -> None:
+    async def _submit(self, command: Command) -> None:
         key = b"key-%d" % (command.number + command.size)
-        stream = new_stream(command.number, key, fingerprint=fingerprint, request=b"r" * command.size)
+        stream = new_stream(command.number, key, fingerprint=b"f", request=b"r" * command.size)
         epoch = self._epoch(command)
         found = await self.both(lambda journal: journal.submit(command.session, epoch, stream))
         if not isinstance(found, Exception):
             self.ledger.submitted(TENANTS[command.session], key, found)
 
     async def _other(self, command: Command) -> None:
-        await self._submit(command, b"other")
+        """A known key under another request, or another session's request again."""
+        keys = sorted(key for tenant, key in self.ledger.started if tenant == TENANTS[command.session])
+        if keys:
+            key = keys[command.size % len(keys)]
+            stream = new_stream(command.number, key, fingerprint=b"f" if command.late else b"other")
+            epoch = self.ledger.epochs.get(command.session, 1)
+            found = await self.both(lambda journal: journal.submit(command.session, epoch, stream))
+            if not isinstance(found, Exception):
+                self.ledger.submitted(TENANTS[command.session], key, found)
 
     async def _append(self, command: Command, finish: str | None = None) -> None:
         stream = (command.session, command.number)
@@ -207,7 +218,8 @@ class _Pair:
             self.ledger.ended.add((command.session, command.number))
 
     async def _read(self, command: Command) -> None:
-        after_id = max(0, command.size % 29 + command.late)
+        written = len(self.ledger.frames.get((command.session, command.number), ()))
+        after_id = max(0, min(command.size % 29, written) + command.late)
         page = await self.both(
             lambda journal: journal.read_frames(command.session, command.number, after_id, 5)
         )
@@ -254,5 +266,5 @@ async def _play(commands: Sequence[Command], clock: trio.testing.MockClock) -> N
 def test_journals_answer_alike_and_take_nothing_back(commands: list[Command]):
     """No hole, one content for an id, one stream for a key, nothing after the end, older owners fenced."""
     clock = trio.testing.MockClock()
-    start = [Command("create", "a"), Command("create", "c"), Command("submit", "a")]
+    start = [Command(verb, session) for session in TENANTS for verb in ("create", "submit", "append")]
     trio.run(_play, start + commands, clock, clock=clock)

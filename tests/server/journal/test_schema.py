@@ -1,0 +1,110 @@
+"""The file is ours or left alone, set up to be durable, and read in order instead of searched."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import apsw
+import pytest
+from attrs import evolve
+
+from seedance_server.journal import stream_rows
+from seedance_server.journal.errors import JournalUnusable
+from seedance_server.journal.schema import APPLICATION_ID, SCHEMA_VERSION, open_reader, open_writer
+from tests.server.journal.journal_made import LIMITS
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal.db"
+
+
+def test_writer_is_durable(path: Path):
+    """WAL with FULL is what makes "committed" true; the marks make the file known."""
+    db = open_writer(path, LIMITS)
+    assert db.execute("PRAGMA journal_mode").get == "wal"
+    assert db.execute("PRAGMA synchronous").get == 2
+    assert db.execute("PRAGMA application_id").get == APPLICATION_ID
+    assert db.execute("PRAGMA user_version").get == SCHEMA_VERSION
+    db.close()
+    open_writer(path, LIMITS).close()
+
+
+def test_reader_cannot_write(path: Path):
+    """Reading goes around the one writer, so it must not be able to."""
+    open_writer(path, LIMITS).close()
+    db = open_reader(path, LIMITS)
+    with pytest.raises(apsw.ReadOnlyError):
+        db.execute("DELETE FROM frames")
+    db.close()
+
+
+def test_text_file_is_left_alone(path: Path):
+    """A wrong path is an error in one line, not somebody's data overwritten."""
+    path.write_text("dear diary, " * 100)
+    with pytest.raises(JournalUnusable, match="no SQLite file"):
+        open_writer(path, LIMITS)
+    assert path.read_text().startswith("dear diary")
+
+
+def test_database_of_something_else_is_left_alone(path: Path):
+    """Another program's tables aren't ours to add to."""
+    with sqlite3.connect(path) as db:
+        db.execute("CREATE TABLE bookmarks(url TEXT)")
+    db.close()
+    content = path.read_bytes()
+    with pytest.raises(JournalUnusable, match="something else"):
+        open_writer(path, LIMITS)
+    assert path.read_bytes() == content
+
+
+def test_other_version_is_refused(path: Path):
+    """A newer server's journal isn't misread by an older one."""
+    db = open_writer(path, LIMITS)
+    db.execute("PRAGMA user_version = 9")
+    db.close()
+    with pytest.raises(JournalUnusable, match="version 9"):
+        open_writer(path, LIMITS)
+
+
+def test_damaged_file_is_refused(path: Path):
+    """Damage is found at the start, and not when somebody resumes; beyond the limit nothing is checked."""
+    db = open_writer(path, LIMITS)
+    db.execute("INSERT INTO sessions VALUES('s', 't', zeroblob(32), 1, 0, 1, 0, NULL)")
+    root = db.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'sessions'").get
+    db.close()
+    content = bytearray(path.read_bytes())
+    content[(root - 1) * 4_096 : root * 4_096] = b"\xff" * 4_096
+    path.write_bytes(content)
+    with pytest.raises(JournalUnusable, match="damaged"):
+        open_writer(path, LIMITS)
+    open_writer(path, evolve(LIMITS, check_bytes=0)).close()
+
+
+_OLDEST = """
+SELECT stream_key FROM streams WHERE state IN ('finished', 'abandoned') AND ended_ms <= ?
+ORDER BY ended_ms, stream_key LIMIT 1
+"""
+_LIVE = "SELECT DISTINCT session_id FROM streams WHERE state = 'live'"
+_USED = "SELECT sum(stored_bytes) FROM streams WHERE tenant = ? AND state <> 'expired'"
+
+
+@pytest.mark.parametrize(
+    ("statement", "values", "index"),
+    [
+        (stream_rows._APPEND, 10, "sqlite_autoindex_streams_1"),
+        (stream_rows._FRAMES, 3, "PRIMARY KEY"),
+        (_OLDEST, 1, "streams_by_end"),
+        (_LIVE, 0, "streams_live"),
+        (_USED, 1, "streams_by_tenant"),
+    ],
+    ids=["append", "frames", "oldest", "live", "used"],
+)
+def test_statement_uses_its_index(path: Path, statement: str, values: int, index: str):
+    """What runs for every frame or sweep must not search a table that grows."""
+    db = open_writer(path, LIMITS)
+    plan = [row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {statement}", (1,) * values)]
+    db.close()
+    assert any(index in step for step in plan), plan
+    assert not any(step.startswith("SCAN") and "INDEX" not in step for step in plan), plan

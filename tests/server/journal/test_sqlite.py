@@ -15,7 +15,6 @@ import trio
 from attrs import evolve
 
 from seedance_server.journal.errors import Fenced, JournalFull, JournalInUse, JournalUnusable
-from seedance_server.journal.limits import JournalLimits
 from seedance_server.journal.sqlite import SqliteJournal
 from seedance_server.journal.writer import FileSystem
 from tests.server.journal.conformance import JournalConformance, MakeJournal
@@ -280,10 +279,3 @@ async def test_readers_see_a_stream_whole_while_it_is_written(path: Path):
             for frame in frames_from(1, 0, *[2] * 50):
                 await journal.append("s", 1, 1, [frame])
     assert max(last_ids) == 50
-
-
-def test_limits_have_defaults_that_fit_each_other():
-    """What a commit holds fits the queue, and a page the largest frame."""
-    limits = JournalLimits()
-    assert limits.commit_rows <= limits.queued_rows
-    assert limits.session_s < limits.retention_s < limits.idempotency_s

@@ -18,6 +18,7 @@ from seedance_server.engine.block_pool import BlockPool, blocks_for
 from seedance_server.engine.config import EngineConfig
 from seedance_server.engine.errors import (
     ContextLengthExceeded,
+    ContinuationMismatch,
     InsufficientMemory,
     InvalidParameter,
     KvCapacityExceeded,
@@ -168,6 +169,9 @@ class Engine:
     def add(self, request: GenerationRequest) -> None:
         """Queue a request. One that can't be served is answered by the next step with ERROR, like any other.
 
+        To park a sequence, `cancel` it, drop the output that this makes, and add it again later with the
+        tokens that it had. Tokens that end the answer already are answered by the next step, too.
+
         Args:
             request: Its id must differ from those of all sequences that haven't ended.
 
@@ -177,26 +181,19 @@ class Engine:
         if request.id in self._generations:
             raise ValueError(f"sequence {request.id} hasn't ended yet")
         try:
-            self.check(len(request.prompt_ids), request.params)
-            if not 0 <= min(request.prompt_ids) <= max(request.prompt_ids) < self._model.vocab_size:
-                raise InvalidParameter("token_ids", f"must be from 0 to {self._model.vocab_size - 1}")
+            self._check_ids(request)
+            generation = self._make_generation(request)
+            ended = generation.take_up()
         except RequestError as error:
-            usage, timing = Usage(len(request.prompt_ids), 0), StageTiming(preprocess_s=request.preprocess_s)
+            usage = Usage(len(request.prompt_ids), len(request.generated_ids))
+            timing = StageTiming(preprocess_s=request.preprocess_s)
             finish = Finish(reason=FinishReason.ERROR, usage=usage, timing=timing, error=error)
-            self._ended.append(SequenceOutput(id=request.id, finish=finish))
+            ended = SequenceOutput(id=request.id, finish=finish)
+        if ended is not None:
+            self._ended.append(ended)
             return
-        params = request.params
-        room = self.context_length - len(request.prompt_ids)
-        sequence = Sequence(
-            request,
-            order=self._arrivals,
-            seed=self._entropy() if params.seed is None else params.seed,
-            limit=len(request.prompt_ids) + min(room, params.max_tokens or room),
-            table=self._pool.new_table(),
-        )
-        self._arrivals += 1
-        self._generations[request.id] = Generation(sequence, self._model.tokenizer, self._model.eos_token_ids)
-        self._scheduler.add(sequence)
+        self._generations[request.id] = generation
+        self._scheduler.add(generation.sequence)
 
     def cancel(self, request_id: int) -> None:
         """End a sequence and free its blocks now; the next step reports it. An unknown id has just ended."""
@@ -314,6 +311,30 @@ class Engine:
         decode = self._model.tokenizer.decode
         top = tuple((other, decode([other]), logprob) for other, logprob in logprobs.top)
         return TokenLogprob(token_id, decode([token_id]), logprobs.logprob, top)
+
+    def _check_ids(self, request: GenerationRequest) -> None:
+        self.check(len(request.prompt_ids), request.params)
+        vocab_size = self._model.vocab_size
+        if not 0 <= min(request.prompt_ids) <= max(request.prompt_ids) < vocab_size:
+            raise InvalidParameter("token_ids", f"must be from 0 to {vocab_size - 1}")
+        generated = request.generated_ids
+        if generated and not 0 <= min(generated) <= max(generated) < vocab_size:
+            raise ContinuationMismatch(f"it holds tokens beyond the {vocab_size} of this one")
+
+    def _make_generation(self, request: GenerationRequest) -> Generation:
+        params = request.params
+        room = self.context_length - len(request.prompt_ids)
+        # An answer begun under a longer context ends at once, but may keep all that it has.
+        longest = max(min(room, params.max_tokens or room), len(request.generated_ids))
+        sequence = Sequence(
+            request,
+            order=self._arrivals,
+            seed=self._entropy() if params.seed is None else params.seed,
+            limit=len(request.prompt_ids) + longest,
+            table=self._pool.new_table(),
+        )
+        self._arrivals += 1
+        return Generation(sequence, self._model.tokenizer, self._model.eos_token_ids)
 
     def _forget(self, generation: Generation) -> None:
         self._scheduler.remove(generation.sequence)

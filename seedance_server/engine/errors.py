@@ -5,7 +5,8 @@
     │   ├── InvalidParameter       a field is missing, out of range or contradicts another
     │   ├── TemplateError          the model's chat template refuses these messages
     │   ├── ContextLengthExceeded  the prompt is longer than the model's context
-    │   └── KvCapacityExceeded     the prompt fits the model, but never this server's KV pool
+    │   ├── KvCapacityExceeded     the prompt fits the model, but never this server's KV pool
+    │   └── ContinuationMismatch   what was generated before isn't this model's and engine's own
     ├── ModelLoadError             the operator: the server can't start like this
     │   ├── ModelNotFound          nothing is there
     │   ├── ModelFileError         something is there, but it can't be read
@@ -25,6 +26,7 @@ from attrs import define
 __all__ = [
     "ComputeError",
     "ContextLengthExceeded",
+    "ContinuationMismatch",
     "EngineError",
     "InsufficientMemory",
     "InvalidParameter",
@@ -114,6 +116,20 @@ class KvCapacityExceeded(RequestError):
             f"the request needs {self.needed_blocks} KV blocks, this server has {self.total_blocks} in all: "
             "shorten the prompt"
         )
+
+
+@define
+class ContinuationMismatch(RequestError):
+    """An answer can't be taken up: its beginning isn't what this model and engine make of these ids.
+
+    Attributes:
+        reason: Where they differ.
+    """
+
+    reason: str
+
+    def __str__(self) -> str:
+        return f"the answer can't be continued here, its beginning is another model's: {self.reason}"
 
 
 class ModelLoadError(EngineError):

@@ -34,6 +34,7 @@ from seedance_server.engine.errors import (
 )
 from seedance_server.engine.kv_cache import KvGeometry
 from seedance_server.engine.memory import available_memory
+from seedance_server.engine.model_fingerprint import fingerprint_model
 from seedance_server.engine.model_probe import probe_model
 
 __all__ = ["LoadedModel", "load_model"]
@@ -57,6 +58,7 @@ class LoadedModel:
         context_length: Most tokens of prompt and answer together.
         vocab_size: Width of a row of logits.
         geometry: What its layers keep per token.
+        fingerprint: SHA-256 of all that its tokens follow from, see `fingerprint_model`.
     """
 
     model: Any = field(repr=False)
@@ -66,6 +68,7 @@ class LoadedModel:
     context_length: int
     vocab_size: int
     geometry: KvGeometry
+    fingerprint: bytes = field(repr=False)
 
     @property
     def device(self) -> torch.device:
@@ -126,14 +129,17 @@ class _Loading:
         except UnsupportedAttention as error:
             raise UnsupportedModel(self._path, str(error)) from error
         text_config = model.config.get_text_config(decoder=True)
+        eos_token_ids = _eos_token_ids(model, tokenizer)
+        self._progress("taking its fingerprint")
         return LoadedModel(
             model=model,
             tokenizer=tokenizer,
             name=Path(self._path).name.removesuffix(".gguf"),
-            eos_token_ids=_eos_token_ids(model, tokenizer),
+            eos_token_ids=eos_token_ids,
             context_length=self._context_length(text_config),
             vocab_size=model.get_output_embeddings().weight.shape[0],
             geometry=geometry,
+            fingerprint=fingerprint_model(model, tokenizer, eos_token_ids),
         )
 
     def _locate(self) -> tuple[str, dict[str, Any]]:

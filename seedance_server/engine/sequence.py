@@ -29,7 +29,11 @@ __all__ = [
 
 @frozen(kw_only=True)
 class GenerationRequest:
-    """One prompt to continue.
+    """One prompt to continue, or an answer to take up where it was interrupted.
+
+    An interrupted answer goes on as if nothing had happened: penalties, the random draw's position,
+    ``min_tokens``, ``max_tokens`` and stop strings count from its true beginning, and text that was held back
+    at the interruption comes out when it would have. Its outputs start with the first new token.
 
     Attributes:
         id: The caller's name for it; unique among the sequences that haven't finished.
@@ -37,6 +41,14 @@ class GenerationRequest:
         params: How tokens are chosen and when to end.
         arrival_s: When the request reached the server, on the engine's clock.
         preprocess_s: Seconds that went into template and tokenising since.
+        generated_ids: The tokens of all outputs so far, of an answer to be taken up; without the output of
+            `Engine.cancel`, if that interrupted it.
+        delivered_text: The text of the same outputs, to be compared with what ``generated_ids`` give here;
+            None to trust them.
+
+    Raises:
+        ValueError: There are ``generated_ids``, but no seed in ``params``: the one they were drawn with is
+            needed to go on.
     """
 
     id: int
@@ -44,6 +56,12 @@ class GenerationRequest:
     params: SamplingParams
     arrival_s: float
     preprocess_s: float = 0.0
+    generated_ids: tuple[int, ...] = ()
+    delivered_text: str | None = field(default=None, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        if self.generated_ids and self.params.seed is None:
+            raise ValueError("an answer can be taken up only with its seed")
 
 
 class SequenceStatus(Enum):
@@ -137,6 +155,8 @@ class Usage:
 @frozen(kw_only=True)
 class StageTiming:
     """Where the time to the first token went, in seconds on the engine's clock. A stage not reached is 0.
+
+    For an answer that was taken up this is the first *new* token, and its earlier ones count as prompt.
 
     Attributes:
         queue_s: From arrival, less ``preprocess_s``, to the first step that held some of the prompt.

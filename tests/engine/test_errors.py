@@ -9,6 +9,7 @@ from seedance_server.engine import errors
 from seedance_server.engine.errors import (
     ComputeError,
     ContextLengthExceeded,
+    ContinuationMismatch,
     EngineError,
     InsufficientMemory,
     InvalidParameter,
@@ -28,6 +29,7 @@ EXAMPLES = {
     TemplateError("no system role"): RequestError,
     ContextLengthExceeded(9, 8): RequestError,
     KvCapacityExceeded(65, 64): RequestError,
+    ContinuationMismatch("its tokens give another text"): RequestError,
     ModelNotFound("/m", "no such directory"): ModelLoadError,
     ModelFileError("/m", "config.json is no JSON"): ModelLoadError,
     UnsupportedModel("/m", "an encoder"): ModelLoadError,

@@ -1,0 +1,149 @@
+"""What makes two models the same to an answer that is to be continued."""
+
+import copy
+import json
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from seedance_server.engine import model_fingerprint
+from seedance_server.engine.model_fingerprint import fingerprint_model
+from seedance_server.engine.model_loader import load_model
+from tests.tiny_models import KINDS
+
+
+@pytest.fixture
+def directory(tiny_directory, tmp_path):
+    """A copy of a tiny model at another place, to be changed."""
+    return shutil.copytree(tiny_directory("llama"), tmp_path / "another name")
+
+
+def _fingerprint(directory, **options):
+    return load_model(str(directory), **options).fingerprint
+
+
+def test_fingerprints_of_different_models_differ(load_tiny):
+    """An answer never goes on with another model unnoticed."""
+    fingerprints = {load_tiny(kind).fingerprint for kind in KINDS}
+    assert len(fingerprints) == len(KINDS)
+    assert {len(fingerprint) for fingerprint in fingerprints} == {32}
+
+
+def test_fingerprint_stays_when_the_model_moves_or_is_cut_into_other_files(load_tiny, directory):
+    """A restart, another node or another download of the same model can go on."""
+    expected = load_tiny("llama").fingerprint
+    assert _fingerprint(directory) == expected
+    weights = load_file(directory / "model.safetensors")
+    names = sorted(weights)
+    parts = {"model-00001-of-00002.safetensors": names[::2], "model-00002-of-00002.safetensors": names[1::2]}
+    for file, part in parts.items():
+        save_file({name: weights[name] for name in part}, directory / file, metadata={"format": "pt"})
+    index = {"metadata": {}, "weight_map": {name: file for file, part in parts.items() for name in part}}
+    (directory / "model.safetensors.index.json").write_text(json.dumps(index))
+    (directory / "model.safetensors").unlink()
+    assert _fingerprint(directory) == expected
+
+
+def _one_weight_by_one_bit(directory):
+    weights = load_file(directory / "model.safetensors")
+    name = sorted(weights)[len(weights) // 2]
+    weights[name].view(torch.int32).flatten()[-1] ^= 1
+    save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})
+
+
+def _rows_in_another_order(directory):
+    weights = load_file(directory / "model.safetensors")
+    name = next(name for name in sorted(weights) if "down_proj" in name)
+    weights[name] = weights[name].flip(0).contiguous()
+    save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})
+
+
+def _columns_in_another_order(directory):
+    weights = load_file(directory / "model.safetensors")
+    name = next(name for name in sorted(weights) if "down_proj" in name)
+    weights[name] = weights[name].flip(1).contiguous()
+    save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})
+
+
+def _another_rotation(directory):
+    path = directory / "config.json"
+    config = json.loads(path.read_text())
+    config["rope_parameters"]["rope_theta"] *= 2
+    path.write_text(json.dumps(config))
+
+
+def _another_end_token(directory):
+    path = directory / "generation_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"eos_token_id": [0, 2, 70]}))
+
+
+def _tokens_swapped(directory):
+    path = directory / "tokenizer.json"
+    tokenizer = json.loads(path.read_text())
+    vocabulary = tokenizer["model"]["vocab"]
+    vocabulary["a"], vocabulary["b"] = vocabulary["b"], vocabulary["a"]
+    path.write_text(json.dumps(tokenizer))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _one_weight_by_one_bit,
+        _rows_in_another_order,
+        _columns_in_another_order,
+        _another_rotation,
+        _another_end_token,
+        _tokens_swapped,
+    ],
+)
+def test_fingerprint_changes_with_whatever_tokens_follow_from(change, load_tiny, directory):
+    """The smallest change to the model's files that could change an answer is seen."""
+    change(directory)
+    assert _fingerprint(directory) != load_tiny("llama").fingerprint
+
+
+def test_fingerprint_changes_with_the_dtype(load_tiny, directory):
+    """Rounding chooses tokens, too."""
+    assert _fingerprint(directory, dtype="bfloat16") != load_tiny("llama").fingerprint
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (model_fingerprint, "SAMPLING_REVISION"),
+        (torch, "__version__"),
+        (model_fingerprint.transformers, "__version__"),
+    ],
+)
+def test_fingerprint_changes_with_the_engine(owner, name, load_tiny, monkeypatch):
+    """Another release of what computes or samples need not choose the same tokens."""
+    loaded = load_tiny("llama")
+    monkeypatch.setattr(owner, name, "another")
+    changed = fingerprint_model(loaded.model, loaded.tokenizer, loaded.eos_token_ids)
+    assert changed != loaded.fingerprint
+
+
+def test_fingerprint_is_the_same_before_and_after_the_model_is_used(load_tiny):
+    """Nothing that changes while a server runs has a part in it."""
+    loaded = load_tiny("gemma3")
+    loaded.tokenizer(["one", "and another"], padding=True)
+    tokenizer = copy.deepcopy(loaded.tokenizer)
+    tokenizer.backend_tokenizer.no_padding()
+    tokenizer.backend_tokenizer.no_truncation()
+    assert fingerprint_model(loaded.model, tokenizer, loaded.eos_token_ids) == loaded.fingerprint
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0), (5,), (2, 3, 4)])
+@pytest.mark.parametrize("dtype", [torch.bool, torch.bfloat16, torch.float32, torch.float64, torch.int64])
+def test_fingerprint_takes_buffers_of_any_shape_and_dtype(shape, dtype, load_tiny):
+    """A model may keep a flag or an empty list among its weights."""
+    loaded = load_tiny("qwen2")
+    model = copy.deepcopy(loaded.model)
+    model.register_buffer("kept", torch.zeros(shape, dtype=dtype))
+    fingerprints = {fingerprint_model(model, loaded.tokenizer, loaded.eos_token_ids)}
+    if model.kept.numel():
+        model.kept.view(-1)[-1] = 1
+        fingerprints.add(fingerprint_model(model, loaded.tokenizer, loaded.eos_token_ids))
+    assert len(fingerprints | {loaded.fingerprint}) == 2 + bool(model.kept.numel())

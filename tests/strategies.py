@@ -288,7 +288,7 @@ honest_texts = st.lists(
     ),
     min_size=1,
     max_size=8,
-).map(lambda parts: "x" + "".join(parts))
+).map(lambda parts: "x" + "".join(parts).replace("<|im_end|>", "<|im_end"))
 """Texts of users who write no control token, though nearly; never blank."""
 
 hostile_texts = st.lists(
@@ -360,3 +360,13 @@ reader_plans = st.lists(
     min_size=1,
     max_size=6,
 )
+
+# ---- outages
+
+outages = st.lists(
+    st.tuples(st.sampled_from([1001, 1006, 1011, 1013, 429, 502, 503]), st.none() | st.integers(0, 20_000)),
+    min_size=300,
+    max_size=300,
+)
+"""What ends one attempt after the other: a close code or an HTTP status, with Retry-After in milliseconds."""
+dice_rolls = st.floats(0, 1, exclude_max=True)

@@ -16,6 +16,7 @@ from attrs import frozen
 from seedance_server.engine.batch import Batch, Chunk
 from seedance_server.engine.block_pool import BlockPool, blocks_for
 from seedance_server.engine.config import EngineConfig
+from seedance_server.engine.continuation import take_up
 from seedance_server.engine.errors import (
     ContextLengthExceeded,
     ContinuationMismatch,
@@ -183,7 +184,7 @@ class Engine:
         try:
             self._check_ids(request)
             generation = self._make_generation(request)
-            ended = generation.take_up()
+            ended = take_up(generation)
         except RequestError as error:
             usage = Usage(len(request.prompt_ids), len(request.generated_ids))
             timing = StageTiming(preprocess_s=request.preprocess_s)

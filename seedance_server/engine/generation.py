@@ -3,8 +3,7 @@
 The rules of ending, in this order, once `min_tokens` are there: an end-of-sequence or stop token (counted,
 but not shown), a stop string (cut off with all that follows it), then the limit of length. Text that may
 still turn out to be part of a character or of a stop string is held back; the last output brings what is left
-of it. An interrupted answer is taken up by living through its tokens again, so every rule holds across the
-interruption.
+of it.
 
 Pure Python; it neither samples nor schedules, and knows of time only what it is told.
 """
@@ -15,7 +14,7 @@ from typing import Any
 from attrs import evolve
 
 from seedance_server.engine.detokenizer import Detokenizer
-from seedance_server.engine.errors import ContinuationMismatch, EngineError
+from seedance_server.engine.errors import EngineError
 from seedance_server.engine.sequence import (
     Finish,
     FinishReason,
@@ -49,32 +48,6 @@ class Generation:
         self._timing = StageTiming(preprocess_s=sequence.request.preprocess_s)
         self._scheduled_s: float | None = None
         self._has_sampled = False
-
-    def take_up(self) -> SequenceOutput | None:
-        """Accept the tokens that the request brings along; call it first, and once.
-
-        Returns:
-            The end, without tokens, if they end the answer; None if it goes on.
-
-        Raises:
-            ContinuationMismatch: The answer should have ended before its last token, or its text differs
-                from the one that was delivered.
-        """
-        request = self.sequence.request
-        output, text = None, ""
-        for number, token_id in enumerate(request.generated_ids, 1):
-            output = self.accept(token_id)
-            text += output.text
-            if output.finish is not None and number < len(request.generated_ids):
-                raise ContinuationMismatch(f"it ends with token {number} of {len(request.generated_ids)}")
-        finish = None if output is None else output.finish
-        delivered = text if request.delivered_text is None else request.delivered_text
-        # An answer that ends only here, since the context became shorter, still owes what it held back.
-        if text != delivered and not (finish is not None and text.startswith(delivered)):
-            raise ContinuationMismatch("its tokens give another text")
-        if finish is None:
-            return None
-        return SequenceOutput(id=request.id, text=text[len(delivered) :], finish=finish)
 
     @property
     def banned_ids(self) -> tuple[int, ...]:

@@ -200,7 +200,7 @@ STREAM_REACH: dict[StreamState, list[Message]] = {
     StreamState.IDLE: [],
     StreamState.ACCEPTED: [submit(11), accepted(11, 1)],
     StreamState.STREAMING: [submit(11), accepted(11, 1), frame(Delta)],
-    StreamState.ENDED: [submit(11), accepted(11, 1), frame(Delta), frame(Final, id_=2, offset=1)],
+    StreamState.AWAY: [submit(11), accepted(11, 1), frame(Delta), frame(Final, id_=2, offset=1)],
 }
 
 
@@ -224,7 +224,7 @@ def test_state_follows_the_stream_table(role: Role, reached: StreamState, kind: 
     following = STREAM_TABLE.get((reached, kind))
     if following is not None:
         advance(state, message)
-        assert state.open_streams == (following is not StreamState.ENDED)
+        assert state.open_streams == (following is not StreamState.AWAY)
         return
     sender = Role.CLIENT if kind in CLIENT_KINDS else Role.SERVER
     with pytest.raises(LocalProtocolError if sender is role else RemoteProtocolError):

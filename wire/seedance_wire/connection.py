@@ -11,30 +11,62 @@ has the digest that the server computed. The bytes are the codec's business, wai
 
 from __future__ import annotations
 
-import hashlib
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
 from attrs import frozen
 
 from .codec import make_codec
-from .cursor import Verdict
+from .cursor import ReceiveCursor, Verdict
 from .delta import apply_difference, context_after, difference
 from .envelope import CodedDelta, InvalidSubmit, Outgoing
-from .errors import CloseCode, DecodeError, LocalProtocolError, MessageTooLargeError, RemoteProtocolError
-from .messages import Delta, Error, Flush, Frame, Message, Welcome
+from .errors import (
+    CloseCode,
+    DecodeError,
+    DivergedError,
+    LocalProtocolError,
+    MessageTooLargeError,
+    RemoteProtocolError,
+)
+from .messages import (
+    Accepted,
+    Checkpoint,
+    Delta,
+    Error,
+    Flush,
+    Frame,
+    Message,
+    Resumed,
+    ResumeRejected,
+    Welcome,
+)
+from .running_digest import RunningDigest
 from .state import ConnectionState, ProtocolState, Role
 
-if TYPE_CHECKING:
-    from hashlib import _Hash
-
-__all__ = ["MAX_MESSAGE_BYTES", "Connection", "ConnectionStatistics", "InvalidSubmit"]
+__all__ = ["MAX_MESSAGE_BYTES", "Connection", "ConnectionStatistics", "Event", "Gap", "InvalidSubmit"]
 
 MAX_MESSAGE_BYTES = 262_144
 """Longest message that each end reads unless agreed otherwise, and the longest that a server sends in any
 case.
 
 A window of one stream holds as many bytes, so a client that reads this much can be sent any frame."""
+
+
+@frozen(kw_only=True)
+class Gap:
+    """A frame came that does not fit, of a stream that can be resumed; it and what follows it are dropped.
+
+    Attributes:
+        stream_id: The stream. RESUME from the last frame that was given out brings what is missing.
+        frame_id: The frame that came.
+    """
+
+    stream_id: int
+    frame_id: int
+
+
+Event: TypeAlias = Message | InvalidSubmit | Gap
+"""What `Connection.next_event` returns."""
 
 
 @frozen(kw_only=True)
@@ -52,7 +84,7 @@ class ConnectionStatistics:
     """DELTA frames that travelled as differences."""
     duplicates_dropped: int
     stale_dropped: int
-    """Frames of a former epoch."""
+    """Frames of a former epoch, or that crossed with RESUME."""
     open_streams: int
     pending_submits: int
 
@@ -85,11 +117,9 @@ class Connection:
         self._max_message_bytes = max_message_bytes
         self._max_outgoing_bytes = MAX_MESSAGE_BYTES
         self._state = ProtocolState(role, max_streams)
-        self._events: deque[Message | InvalidSubmit] = (
-            deque()
-        )  # of one WebSocket message, if drained as asked
+        self._events: deque[Event] = deque()  # of one WebSocket message, if drained as asked
         self._contexts: dict[int, int] = {}  # delta context of each stream that has one
-        self._digests: dict[int, _Hash] = {}  # client: of each stream's text so far
+        self._digests: dict[int, RunningDigest] = {}  # client: of each stream's text so far
         self._messages_sent = self._messages_received = 0
         self._bytes_sent = self._bytes_received = 0
         self._frames_sent = self._frames_received = self._differences_sent = 0
@@ -124,6 +154,30 @@ class Connection:
     def pending_submits(self) -> int:
         """SUBMITs that were not answered yet."""
         return self._state.pending_submits
+
+    def know_streams(self, highest_stream_id: int) -> None:
+        """Says that streams up to this number began on earlier connections of the session.
+
+        They can be resumed, cancelled and acknowledged here. For a server, before its WELCOME says that the
+        session is present.
+        """
+        self._state.know_streams(highest_stream_id)
+
+    def know_position(self, stream_id: int, cursor: ReceiveCursor, digest: RunningDigest) -> None:
+        """Says how far a client has applied a stream on earlier connections; RESUME goes on from there.
+
+        Args:
+            stream_id: The stream. It is not being received here.
+            cursor: Behind the last frame applied, of whichever epoch.
+            digest: Of the text up to there.
+        """
+        self._state.know_position(stream_id, cursor)
+        self._digests[stream_id] = digest
+
+    def position(self, stream_id: int) -> tuple[ReceiveCursor, RunningDigest] | None:
+        """Returns how far a stream came here and the digest of its text, or None if it is not running."""
+        cursor, digest = self._state.position(stream_id), self._digests.get(stream_id)
+        return None if cursor is None or digest is None else (cursor, digest)
 
     def send(self, *messages: Message) -> bytes | str:
         """Notes that these messages are sent, and returns them as one WebSocket message.
@@ -189,7 +243,7 @@ class Connection:
             self._state.fail()
             raise
 
-    def next_event(self) -> Message | InvalidSubmit | None:
+    def next_event(self) -> Event | None:
         """Returns the next message received, or None when more data is needed."""
         return self._events.popleft() if self._events else None
 
@@ -213,7 +267,7 @@ class Connection:
 
     def _code(self, message: Message, contexts: dict[int, int | None]) -> tuple[Outgoing, int]:
         """Chooses how a text travels; returns that, the text's UTF-8 bytes, and notes the context."""
-        if isinstance(message, Flush | Error):
+        if isinstance(message, Flush | Error | Resumed):
             contexts[message.stream_id] = None
         if not isinstance(message, Delta):
             return message, 0
@@ -269,34 +323,53 @@ class Connection:
                 self._receive_frame(message)
                 continue
             self._state.advance(Role.SERVER, message)
-            if isinstance(message, Welcome):
-                self._max_outgoing_bytes = message.limits.max_message_bytes
+            match message:
+                case Welcome():
+                    self._max_outgoing_bytes = message.limits.max_message_bytes
+                case Accepted() if not message.replayed:
+                    self._digests[message.stream_id] = RunningDigest()
+                case Resumed():
+                    self._set_context(message.stream_id, None)
+                    self._digests.setdefault(message.stream_id, RunningDigest())
+                case ResumeRejected():
+                    self._digests.pop(message.stream_id, None)
+                case Checkpoint():
+                    self._compare(message)
             self._events.append(message)
 
+    def _compare(self, checkpoint: Checkpoint) -> None:
+        for stream in checkpoint.streams:
+            position = self.position(stream.stream_id)
+            if position is None or position[0].applied != stream.frame_id:
+                continue
+            ours = position[1].prefix
+            if ours is not None and ours != stream.digest:
+                raise DivergedError(stream.stream_id)
+
     def _receive_frame(self, received: Frame | CodedDelta) -> None:
-        verdict = self._state.judge(received)
-        if verdict is not Verdict.APPLY:
-            if verdict is Verdict.DUPLICATE:
+        match self._state.judge(received):
+            case Verdict.DUPLICATE:
                 self._duplicates += 1
-            else:
+                return
+            case Verdict.STALE:
                 self._stale += 1
-            return
+                return
+            case Verdict.GAP:
+                self._events.append(Gap(stream_id=received.stream_id, frame_id=received.id))
+                return
         frame = self._undo_difference(received) if isinstance(received, CodedDelta) else received
         text = frame.text.encode() if isinstance(frame, Delta) else b""
         self._state.advance_frames(Role.SERVER, (frame,), (len(text),))
         stream_id = frame.stream_id
         if isinstance(frame, Delta):
             self._set_context(stream_id, context_after(frame.text, self._contexts.get(stream_id)))
-            digest = self._digests.get(stream_id)
-            if digest is None:
-                digest = self._digests[stream_id] = hashlib.sha256()
-            digest.update(text)
+            self._digests[stream_id].update(text)
         else:
             self._set_context(stream_id, None)
             if isinstance(frame, Error) or frame.final is not None:
-                digest = self._digests.pop(stream_id, None) or hashlib.sha256()
-                if isinstance(frame, Flush) and frame.final and frame.final.digest != digest.digest():
-                    raise RemoteProtocolError(f"stream {stream_id}: the text is not the one that was sent")
+                whole = self._digests.pop(stream_id).whole
+                if whole and isinstance(frame, Flush) and frame.final and frame.final.digest != whole:
+                    raise DivergedError(stream_id)
         self._frames_received += 1
         self._events.append(frame)
 

@@ -18,6 +18,7 @@ from .messages import ClientMessage, Delta, Error, Flush, ServerMessage, TokenLo
 
 __all__ = [
     "MAX_ACK_ENTRIES",
+    "MAX_CHECKPOINT_ENTRIES",
     "MAX_FRAMES",
     "CodedDelta",
     "FromClient",
@@ -32,6 +33,9 @@ MAX_FRAMES = 8192
 
 MAX_ACK_ENTRIES = 1024
 """Streams in an ACK: far above the streams of a connection, far below what 256 KiB could hold."""
+
+MAX_CHECKPOINT_ENTRIES = 1024
+"""Streams in a CHECKPOINT, for the same reason; news of more than that go into the next one."""
 
 
 @frozen(kw_only=True)

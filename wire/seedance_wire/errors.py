@@ -4,7 +4,8 @@
     ├─ LocalProtocolError      this side broke the rules; nothing was sent and nothing changed
     │  └─ MessageTooLargeError      the message is over the peer's limit; ``size_bytes``, ``limit_bytes``
     └─ RemoteProtocolError     the peer broke the rules; close with ``close_code``
-       └─ DecodeError          its bytes are no message of this encoding
+       ├─ DecodeError          its bytes are no message of this encoding
+       └─ DivergedError        its text of a stream is not the one that we have; ``stream_id``
 
 Nothing else leaves this package for anything that a peer may send.
 """
@@ -16,6 +17,7 @@ from enum import IntEnum
 __all__ = [
     "CloseCode",
     "DecodeError",
+    "DivergedError",
     "LocalProtocolError",
     "MessageTooLargeError",
     "RemoteProtocolError",
@@ -110,3 +112,15 @@ class RemoteProtocolError(WireError):
 
 class DecodeError(RemoteProtocolError):
     """The peer's bytes are not a message of the encoding agreed on."""
+
+
+class DivergedError(RemoteProtocolError):
+    """A digest shows that the text of a stream here is not the one that the server keeps.
+
+    Attributes:
+        stream_id: The stream.
+    """
+
+    def __init__(self, stream_id: int) -> None:
+        self.stream_id = stream_id
+        super().__init__(f"stream {stream_id}: the text is not the one that was sent")

@@ -20,6 +20,8 @@ from .messages import (
     ClientMessage,
     Durability,
     Hello,
+    OnDisconnect,
+    Resume,
     Sampling,
     Submit,
 )
@@ -28,6 +30,7 @@ from .validity import InvalidFieldError, check_received, check_sequence_id, chec
 __all__ = ["client_message_from_json", "client_message_to_json"]
 
 _DURABILITIES = {durability.value: durability for durability in Durability}
+_ON_DISCONNECT = {what.value: what for what in OnDisconnect}
 _NUMBERS = (
     "temperature",
     "top_p",
@@ -43,13 +46,7 @@ def client_message_to_json(message: ClientMessage) -> dict[str, Json]:
     """Returns the JSON object of a client's message."""
     match message:
         case Hello():
-            return {
-                "type": "hello",
-                "minor_version": message.minor_version,
-                "sdk_name": message.sdk_name,
-                "sdk_version": message.sdk_version,
-                "capabilities": list(message.capabilities),
-            }
+            return _hello_to_json(message)
         case Submit():
             return _submit_to_json(message)
         case Cancel():
@@ -58,6 +55,13 @@ def client_message_to_json(message: ClientMessage) -> dict[str, Json]:
                 "sequence_id": integer(message.sequence_id),
                 "stream_id": integer(message.stream_id),
             }
+        case Resume():
+            resume: dict[str, Json] = {
+                "type": "resume",
+                "stream_id": integer(message.stream_id),
+                "last_processed_id": integer(message.last_processed_id),
+            }
+            return resume if message.digest is None else resume | {"digest": message.digest.hex()}
         case Ack():
             entries = [{"s": integer(s), "id": integer(f)} for s, f in message.processed]
             return {"type": "ack", "processed": entries}
@@ -101,6 +105,11 @@ def _submit_to_json(message: Submit) -> dict[str, Json]:
         "durability": None if message.durability is None else message.durability.value,
         "deadline_ms": integer(message.deadline_ms),
         "parse_special": message.parse_special or None,
+        "continues": integer(message.continues),
+        "on_disconnect": message.on_disconnect.value
+        if message.on_disconnect is OnDisconnect.CANCEL
+        else None,
+        "allow_fingerprint_change": message.allow_fingerprint_change or None,
     }
     sampling = message.sampling
     optional |= {name: getattr(sampling, name) for name in _NUMBERS}
@@ -136,6 +145,9 @@ def _submit(fields: Fields) -> Submit | InvalidSubmit:
             durability=_durability(fields),
             deadline_ms=fields.optional_integer("deadline_ms"),
             parse_special=fields.flag("parse_special"),
+            continues=fields.optional_integer("continues"),
+            on_disconnect=_on_disconnect(fields),
+            allow_fingerprint_change=fields.flag("allow_fingerprint_change"),
         )
         fields.close()
     except InvalidFieldError as error:
@@ -186,6 +198,12 @@ def _durability(fields: Fields) -> Durability | None:
     return None if fields.optional("durability") is None else fields.choice("durability", _DURABILITIES)
 
 
+def _on_disconnect(fields: Fields) -> OnDisconnect:
+    if fields.optional("on_disconnect") is None:
+        return OnDisconnect.CONTINUE
+    return fields.choice("on_disconnect", _ON_DISCONNECT)
+
+
 def _logit_bias(fields: Fields) -> dict[int, float]:
     written = fields.optional("logit_bias")
     if written is None:
@@ -201,17 +219,42 @@ def _logit_bias(fields: Fields) -> dict[int, float]:
 # ---- the others
 
 
+def _hello_to_json(message: Hello) -> dict[str, Json]:
+    written: dict[str, Json] = {
+        "type": "hello",
+        "minor_version": message.minor_version,
+        "sdk_name": message.sdk_name,
+        "sdk_version": message.sdk_version,
+        "capabilities": list(message.capabilities),
+    }
+    if message.session_id is not None:
+        written["session_id"] = message.session_id
+    if message.resume_token is not None:
+        written["resume_token"] = message.resume_token.hex()
+    return written
+
+
 def _hello(fields: Fields) -> Hello:
     return Hello(
         minor_version=fields.optional_integer("minor_version") or 0,
         sdk_name=fields.optional_text("sdk_name") or "",
         sdk_version=fields.optional_text("sdk_version") or "",
         capabilities=fields.texts("capabilities"),
+        session_id=fields.optional_text("session_id"),
+        resume_token=fields.optional_hexadecimal("resume_token"),
     )
 
 
 def _cancel(fields: Fields) -> Cancel:
     return Cancel(sequence_id=fields.integer("sequence_id"), stream_id=fields.integer("stream_id"))
+
+
+def _resume(fields: Fields) -> Resume:
+    return Resume(
+        stream_id=fields.integer("stream_id"),
+        last_processed_id=fields.integer("last_processed_id"),
+        digest=fields.optional_hexadecimal("digest"),
+    )
 
 
 def _ack(fields: Fields) -> Ack:
@@ -228,6 +271,7 @@ _READERS: Mapping[str, Callable[[Fields], FromClient]] = {
     "hello": _hello,
     "submit": _submit,
     "cancel": _cancel,
+    "resume": _resume,
     "ack": _ack,
     "bye": _bye,
 }

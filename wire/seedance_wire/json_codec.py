@@ -15,7 +15,7 @@ from .errors import CloseCode, DecodeError, LocalProtocolError
 from .json_client import client_message_from_json, client_message_to_json
 from .json_fields import Json
 from .json_server import server_message_from_json, server_message_to_json
-from .messages import Accepted, Delta, Error, Flush, GoAway, Refused, Welcome
+from .messages import Delta, Error, Flush, ServerMessage
 from .validity import check_outgoing
 
 __all__ = ["JsonCodec", "parse_json", "write_json"]
@@ -53,13 +53,11 @@ class JsonCodec:
 
 def _to_json(message: Outgoing) -> dict[str, Json]:
     check_outgoing(message)
-    match message:
-        case CodedDelta():
-            raise LocalProtocolError("this encoding carries text whole")
-        case Delta() | Flush() | Error() | Accepted() | Refused() | Welcome() | GoAway():
-            return server_message_to_json(message)
-        case _:
-            return client_message_to_json(message)
+    if isinstance(message, CodedDelta):
+        raise LocalProtocolError("this encoding carries text whole")
+    if isinstance(message, ServerMessage):
+        return server_message_to_json(message)
+    return client_message_to_json(message)
 
 
 def write_json(value: Json) -> str:

@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 
 from .validity import InvalidFieldError
 
-__all__ = ["Fields", "Json", "as_integer", "hexadecimal", "integer", "number", "real", "unreal"]
+__all__ = ["Fields", "Json", "as_integer", "hexadecimal", "integer", "number", "present", "real", "unreal"]
 
 Json = object
 """What `json.loads` returns: None, bool, int, float, str, list or dict of the same."""
@@ -36,6 +36,11 @@ def unreal(value: float) -> float | str:
     if math.isfinite(value):
         return value
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def present(**members: Json) -> dict[str, Json]:
+    """Returns the members that are not None."""
+    return {name: value for name, value in members.items() if value is not None}
 
 
 def as_integer(path: str, value: Json) -> int:
@@ -158,6 +163,11 @@ class Fields:
     def hexadecimal(self, name: str) -> bytes:
         """Returns bytes."""
         return hexadecimal(self.path(name), self.required(name))
+
+    def optional_hexadecimal(self, name: str) -> bytes | None:
+        """Returns bytes or None."""
+        value = self.optional(name)
+        return None if value is None else hexadecimal(self.path(name), value)
 
     def array(self, name: str) -> list[Json]:
         """Returns a list; absent is empty."""

@@ -1,8 +1,7 @@
 """A server's messages as JSON objects, for the JSON and the raw encoding.
 
-Frames have the short names of S8: ``s`` stream, ``e`` epoch, ``id``, ``t`` type, ``o`` offset, ``d`` data,
-and ``n`` tokens where it is not one. Other messages carry ``type``. Text is never delta-encoded here. Unknown
-fields are skipped, as a newer server may add some.
+Each carries ``type``, but for the frames, which are in `json_frames.py`. Unknown fields are skipped, as a
+newer server may add some.
 """
 
 from __future__ import annotations
@@ -10,60 +9,50 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from .errors import DecodeError
-from .json_fields import Fields, Json, as_integer, integer, real, unreal
+from .json_fields import Fields, Json, integer, present
+from .json_frames import failure_from_json, frame_from_json, frame_to_json
 from .messages import (
     Accepted,
+    AckLevel,
+    Checkpoint,
     Delta,
     Durability,
     Error,
-    ErrorCode,
-    Final,
-    FinishReason,
     Flush,
-    Frame,
-    FrameType,
     GoAway,
     Limits,
     Refused,
+    Resumed,
+    ResumeFailure,
+    ResumeRejected,
     ServerMessage,
-    StageTiming,
-    TokenLogprob,
-    Usage,
+    StreamCheckpoint,
     Welcome,
 )
 from .validity import InvalidFieldError, check_received
 
-__all__ = [
-    "failure_from_json",
-    "failure_to_json",
-    "final_from_json",
-    "final_to_json",
-    "logprobs_from_json",
-    "logprobs_to_json",
-    "server_message_from_json",
-    "server_message_to_json",
-]
+__all__ = ["server_message_from_json", "server_message_to_json"]
 
 _DURABILITIES = {durability.value: durability for durability in Durability}
-_ERROR_CODES = {code.value: code for code in ErrorCode}
-_FINISH_REASONS = {reason.value: reason for reason in FinishReason}
-_TIMINGS = ("queue_ms", "preprocess_ms", "prefill_ms", "first_decode_ms", "cache_sync_ms", "egress_ms")
+_ACK_LEVELS = {level.value: level for level in AckLevel}
+_FAILURES = {failure.value: failure for failure in ResumeFailure}
 
 
 def server_message_to_json(message: ServerMessage) -> dict[str, Json]:
     """Returns the JSON object of a server's message."""
     match message:
         case Delta() | Flush() | Error():
-            return _frame_to_json(message)
+            return frame_to_json(message)
         case Accepted():
             return {
                 "type": "accepted",
                 "sequence_id": integer(message.sequence_id),
                 "stream_id": integer(message.stream_id),
                 "durability": message.durability.value,
-            }
+                "replayed": message.replayed,
+            } | _available(message)
         case Refused():
-            return _present(
+            return present(
                 type="refused",
                 sequence_id=integer(message.sequence_id),
                 code=message.code.value,
@@ -73,24 +62,25 @@ def server_message_to_json(message: ServerMessage) -> dict[str, Json]:
                 retry_after_ms=integer(message.retry_after_ms),
             )
         case Welcome():
-            limits = message.limits
+            return _welcome_to_json(message)
+        case Checkpoint():
+            return _checkpoint_to_json(message)
+        case Resumed():
             return {
-                "type": "welcome",
-                "session_id": message.session_id,
+                "type": "resumed",
+                "stream_id": integer(message.stream_id),
+                "next_id": integer(message.next_id),
                 "epoch": integer(message.epoch),
-                "last_sequence_id": integer(message.last_sequence_id),
-                "model": message.model,
-                "limits": {
-                    "max_message_bytes": integer(limits.max_message_bytes),
-                    "max_streams": limits.max_streams,
-                    "max_context_tokens": integer(limits.max_context_tokens),
-                },
-                "minor_version": message.minor_version,
-                "server_version": message.server_version,
-                "capabilities": list(message.capabilities),
-            }
+                "live": message.live,
+            } | _available(message)
+        case ResumeRejected():
+            return {
+                "type": "resume_rejected",
+                "stream_id": integer(message.stream_id),
+                "code": message.code.value,
+            } | _available(message)
         case GoAway():
-            return _present(
+            return present(
                 type="goaway",
                 reason=message.reason,
                 reconnect_to=message.reconnect_to,
@@ -108,7 +98,7 @@ def server_message_from_json(value: Json) -> ServerMessage:
     try:
         fields = Fields(value)
         if fields.optional("type") is None and fields.optional("t") is not None:
-            message = _frame(fields)
+            message = frame_from_json(fields)
         else:
             message = fields.choice("type", _READERS)(fields)
     except InvalidFieldError as error:
@@ -117,170 +107,47 @@ def server_message_from_json(value: Json) -> ServerMessage:
     return message
 
 
-def _present(**members: Json) -> dict[str, Json]:
-    return {name: value for name, value in members.items() if value is not None}
-
-
-# ---- frames
-
-
-def _frame_to_json(frame: Frame) -> dict[str, Json]:
-    written: dict[str, Json] = {
-        "s": integer(frame.stream_id),
-        "e": integer(frame.epoch),
-        "id": integer(frame.id),
-    }
-    match frame:
-        case Delta():
-            written |= {"t": FrameType.DELTA.value, "o": frame.offset, "d": frame.text}
-            if frame.token_count != 1:
-                written["n"] = frame.token_count
-            if frame.logprobs:
-                written["logprobs"] = logprobs_to_json(frame.logprobs)
-        case Flush():
-            written |= {"t": FrameType.FLUSH.value, "o": frame.offset, "d": ""}
-            if frame.final is not None:
-                written["final"] = final_to_json(frame.final)
-        case Error():
-            written |= {"t": FrameType.ERROR.value, "o": frame.offset, "d": frame.message}
-            failure = failure_to_json(frame)
-            del failure["message"]  # it is the data
-            written |= failure
-    return written
-
-
-def _frame(fields: Fields) -> Frame:
-    stream_id, epoch, id_ = fields.integer("s"), fields.integer("e"), fields.integer("id")
-    frame_type, offset = fields.integer("t"), fields.integer("o")
-    if frame_type == FrameType.DELTA:
-        token_count = fields.optional_integer("n")
-        return Delta(
-            stream_id=stream_id,
-            id=id_,
-            epoch=epoch,
-            offset=offset,
-            text=fields.text("d"),
-            token_count=1 if token_count is None else token_count,
-            logprobs=logprobs_from_json(fields),
-        )
-    if frame_type == FrameType.FLUSH:
-        final = None if fields.optional("final") is None else final_from_json(fields.object("final"))
-        return Flush(stream_id=stream_id, id=id_, epoch=epoch, offset=offset, final=final)
-    if frame_type == FrameType.ERROR:
-        code, retryable, retry_after_ms = failure_from_json(fields)
-        return Error(
-            stream_id=stream_id,
-            id=id_,
-            epoch=epoch,
-            offset=offset,
-            code=code,
-            message=fields.text("d"),
-            retryable=retryable,
-            retry_after_ms=retry_after_ms,
-        )
-    raise InvalidFieldError("t", "must be 1, 2 or 3")
-
-
-def failure_to_json(frame: Error) -> dict[str, Json]:
-    """Returns what an ERROR frame says beyond its numbering."""
-    return _present(
-        code=frame.code.value,
-        message=frame.message,
-        retryable=frame.retryable,
-        retry_after_ms=integer(frame.retry_after_ms),
-    )
-
-
-def failure_from_json(fields: Fields) -> tuple[ErrorCode, bool, int | None]:
-    """Returns code, whether to retry, and after how many milliseconds.
-
-    Raises:
-        InvalidFieldError: One is missing or wrong.
-    """
-    code = fields.choice("code", _ERROR_CODES)
-    return code, fields.flag("retryable"), fields.optional_integer("retry_after_ms")
-
-
-def logprobs_to_json(logprobs: tuple[TokenLogprob, ...]) -> list[Json]:
-    """Returns log probabilities as JSON."""
-    return [
-        {
-            "token_id": integer(entry.token_id),
-            "text": entry.text,
-            "logprob": unreal(entry.logprob),
-            "top": [[integer(token_id), text, unreal(value)] for token_id, text, value in entry.top],
-        }
-        for entry in logprobs
-    ]
-
-
-def logprobs_from_json(fields: Fields) -> tuple[TokenLogprob, ...]:
-    """Returns the log probabilities of a frame.
-
-    Raises:
-        InvalidFieldError: One is wrong.
-    """
-    return tuple(
-        TokenLogprob(
-            token_id=entry.integer("token_id"),
-            text=entry.text("text"),
-            logprob=entry.real("logprob"),
-            top=tuple(_alternative(entry.path("top"), value) for value in entry.array("top")),
-        )
-        for entry in fields.objects("logprobs")
-    )
-
-
-def _alternative(path: str, value: Json) -> tuple[int, str, float]:
-    match value:
-        case [token_id, str() as text, logprob]:
-            return as_integer(path, token_id), text, real(path, logprob)
-    raise InvalidFieldError(path, "must be a list of a token id, its text and its log probability")
-
-
-def final_to_json(final: Final) -> dict[str, Json]:
-    """Returns how a stream ended, as JSON."""
-    usage = final.usage
-    # A stop token's id is a number or, if large, digits; so a stop string needs a member of its own.
-    stop: dict[str, Json] = {}
-    if isinstance(final.stop, str):
-        stop["stop"] = final.stop
-    elif final.stop is not None:
-        stop["stop_token_id"] = integer(final.stop)
+def _available(message: Accepted | Resumed | ResumeRejected) -> dict[str, Json]:
     return {
-        "finish_reason": final.finish_reason.value,
-        "usage": {
-            "prompt_tokens": integer(usage.prompt_tokens),
-            "completion_tokens": integer(usage.completion_tokens),
-            "cached_tokens": integer(usage.cached_tokens),
+        "first_available_id": integer(message.first_available_id),
+        "last_id": integer(message.last_id),
+    }
+
+
+def _checkpoint_to_json(message: Checkpoint) -> dict[str, Json]:
+    return {
+        "type": "checkpoint",
+        "sequence_id": integer(message.sequence_id),
+        "timestamp": integer(message.timestamp_ms),
+        "ack_level": message.ack_level.value,
+        "streams": [
+            {"s": integer(stream.stream_id), "id": integer(stream.frame_id), "digest": stream.digest.hex()}
+            for stream in message.streams
+        ],
+    }
+
+
+def _welcome_to_json(message: Welcome) -> dict[str, Json]:
+    limits = message.limits
+    return {
+        "type": "welcome",
+        "session_id": message.session_id,
+        "epoch": integer(message.epoch),
+        "last_sequence_id": integer(message.last_sequence_id),
+        "model": message.model,
+        "limits": {
+            "max_message_bytes": integer(limits.max_message_bytes),
+            "max_streams": limits.max_streams,
+            "max_context_tokens": integer(limits.max_context_tokens),
         },
-        "timing": {name: unreal(getattr(final.timing, name)) for name in _TIMINGS},
-        "digest": final.digest.hex(),
-    } | stop
-
-
-def final_from_json(fields: Fields) -> Final:
-    """Returns how a stream ended.
-
-    Raises:
-        InvalidFieldError: Something is missing or wrong.
-    """
-    usage, timing = fields.object("usage"), fields.object("timing")
-    stop = fields.optional_text("stop")
-    return Final(
-        finish_reason=fields.choice("finish_reason", _FINISH_REASONS),
-        usage=Usage(
-            prompt_tokens=usage.integer("prompt_tokens"),
-            completion_tokens=usage.integer("completion_tokens"),
-            cached_tokens=usage.integer("cached_tokens"),
-        ),
-        timing=StageTiming(**{name: timing.real(name) for name in _TIMINGS}),
-        digest=fields.hexadecimal("digest"),
-        stop=fields.optional_integer("stop_token_id") if stop is None else stop,
-    )
-
-
-# ---- the others
+        "minor_version": message.minor_version,
+        "server_version": message.server_version,
+        "capabilities": list(message.capabilities),
+        "resume_token": message.resume_token.hex(),
+        "session_present": message.session_present,
+        "retention_ms": integer(message.retention_ms),
+        "resume_window_ms": integer(message.resume_window_ms),
+    }
 
 
 def _welcome(fields: Fields) -> Welcome:
@@ -298,6 +165,10 @@ def _welcome(fields: Fields) -> Welcome:
         minor_version=fields.optional_integer("minor_version") or 0,
         server_version=fields.optional_text("server_version") or "",
         capabilities=fields.texts("capabilities"),
+        resume_token=fields.optional_hexadecimal("resume_token") or b"",
+        session_present=fields.flag("session_present"),
+        retention_ms=fields.optional_integer("retention_ms") or 0,
+        resume_window_ms=fields.optional_integer("resume_window_ms") or 0,
     )
 
 
@@ -306,6 +177,43 @@ def _accepted(fields: Fields) -> Accepted:
         sequence_id=fields.integer("sequence_id"),
         stream_id=fields.integer("stream_id"),
         durability=fields.choice("durability", _DURABILITIES),
+        replayed=fields.flag("replayed"),
+        first_available_id=fields.integer("first_available_id"),
+        last_id=fields.integer("last_id"),
+    )
+
+
+def _resumed(fields: Fields) -> Resumed:
+    return Resumed(
+        stream_id=fields.integer("stream_id"),
+        next_id=fields.integer("next_id"),
+        epoch=fields.integer("epoch"),
+        first_available_id=fields.integer("first_available_id"),
+        last_id=fields.integer("last_id"),
+        live=fields.flag("live"),
+    )
+
+
+def _resume_rejected(fields: Fields) -> ResumeRejected:
+    return ResumeRejected(
+        stream_id=fields.integer("stream_id"),
+        code=fields.choice("code", _FAILURES),
+        first_available_id=fields.integer("first_available_id"),
+        last_id=fields.integer("last_id"),
+    )
+
+
+def _checkpoint(fields: Fields) -> Checkpoint:
+    return Checkpoint(
+        sequence_id=fields.integer("sequence_id"),
+        timestamp_ms=fields.integer("timestamp"),
+        ack_level=fields.choice("ack_level", _ACK_LEVELS),
+        streams=tuple(
+            StreamCheckpoint(
+                stream_id=entry.integer("s"), frame_id=entry.integer("id"), digest=entry.hexadecimal("digest")
+            )
+            for entry in fields.objects("streams")
+        ),
     )
 
 
@@ -334,4 +242,7 @@ _READERS: Mapping[str, Callable[[Fields], ServerMessage]] = {
     "accepted": _accepted,
     "refused": _refused,
     "goaway": _goaway,
+    "checkpoint": _checkpoint,
+    "resumed": _resumed,
+    "resume_rejected": _resume_rejected,
 }

@@ -11,18 +11,21 @@ stream.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import Enum, IntEnum
 from types import MappingProxyType
 from typing import TypeAlias
 
 from attrs import field, frozen
 
+from .codes import AckLevel, Durability, ErrorCode, FinishReason, FrameType, OnDisconnect, ResumeFailure
+
 __all__ = [
     "Accepted",
     "Ack",
+    "AckLevel",
     "Bye",
     "Cancel",
     "ChatMessage",
+    "Checkpoint",
     "ClientMessage",
     "Delta",
     "Durability",
@@ -37,78 +40,21 @@ __all__ = [
     "Hello",
     "Limits",
     "Message",
+    "OnDisconnect",
     "Refused",
+    "Resume",
+    "ResumeFailure",
+    "ResumeRejected",
+    "Resumed",
     "Sampling",
     "ServerMessage",
     "StageTiming",
+    "StreamCheckpoint",
     "Submit",
     "TokenLogprob",
     "Usage",
     "Welcome",
 ]
-
-
-class FrameType(IntEnum):
-    """The frame types of S9, as they stand on the wire."""
-
-    DELTA = 0x01
-    FLUSH = 0x02
-    ERROR = 0x03
-
-
-class Durability(Enum):
-    """What a server has done with a piece before it sends it (S21)."""
-
-    NONE = "none"
-    """Nothing: the stream lives and dies with its connection."""
-
-
-class FinishReason(Enum):
-    """Why a generation ended."""
-
-    STOP = "stop"
-    """An end-of-sequence token, a stop token or a stop string."""
-    LENGTH = "length"
-    """``max_tokens`` or the model's context was used up."""
-    CANCELLED = "cancelled"
-    """The client asked for it."""
-
-
-class ErrorCode(Enum):
-    """Who is at fault and what to do, for REFUSED and for ERROR frames.
-
-    The first group is the caller's request, the second the server's condition, the last a fault of the
-    server.
-    """
-
-    INVALID_REQUEST = "invalid_request"
-    """A field is missing, out of range or contradicts another; ``field`` names it."""
-    CONTEXT_LENGTH_EXCEEDED = "context_length_exceeded"
-    """The prompt does not fit the model's context."""
-    CAPACITY_EXCEEDED = "capacity_exceeded"
-    """The prompt fits the model, but never this server's KV pool."""
-    MODEL_NOT_FOUND = "model_not_found"
-    """The server serves another model."""
-    TEMPLATE_ERROR = "template_error"
-    """The model's chat template refused these messages."""
-    UNSUPPORTED = "unsupported"
-    """Well-formed, but this server does not offer it."""
-
-    OVERLOADED = "overloaded"
-    """A limit on streams or waiting requests is reached; try again."""
-    RATE_LIMITED = "rate_limited"
-    """This client sends faster than it may; try again after the time given."""
-    DRAINING = "draining"
-    """The server is shutting down; go elsewhere."""
-    DEADLINE_EXCEEDED = "deadline_exceeded"
-    """The request's own deadline passed."""
-
-    NUMERICAL_ERROR = "numerical_error"
-    """The model produced no usable probabilities for this sequence."""
-    ENGINE_FAILED = "engine_failed"
-    """The engine stopped; the request may be sent again."""
-    INTERNAL = "internal"
-    """A bug in the server."""
 
 
 @frozen(kw_only=True)
@@ -155,12 +101,17 @@ class Sampling:
 
 @frozen(kw_only=True)
 class Hello:
-    """The first message, once: who is speaking and what it can do."""
+    """The first message, once: who is speaking, what it can do, and which session it comes back to.
+
+    ``session_id`` and ``resume_token`` are those of an earlier WELCOME; both or none are given.
+    """
 
     minor_version: int = 0
     sdk_name: str = ""
     sdk_version: str = ""
     capabilities: tuple[str, ...] = ()
+    session_id: str | None = None
+    resume_token: bytes | None = field(default=None, repr=False)
 
 
 @frozen(kw_only=True)
@@ -168,8 +119,10 @@ class Submit:
     """Asks for one generation; exactly one of ``messages``, ``prompt`` and ``token_ids`` is given.
 
     Attributes:
-        sequence_id: Position among this client's messages, +1 each from 1.
-        idempotency_key: 16 to 64 bytes, made before the first attempt.
+        sequence_id: Position among this client's messages, +1 each from 1. A message that is sent again keeps
+            its own.
+        idempotency_key: 16 to 64 bytes, made before the first attempt and the same in each: however often it
+            is sent, it starts one generation.
         model: Name of the model wanted, or None for whatever is served.
         messages: A conversation for the model's chat template.
         prompt: Text to continue as it is.
@@ -178,6 +131,10 @@ class Submit:
         durability: What must have happened to a piece before it is sent; None for the server's default.
         deadline_ms: Time from receipt after which the answer is of no use.
         parse_special: Let control-token text in the input become control tokens. Only for trusted input.
+        continues: The stream of this session whose exact token ids, prompt and answer, come before this
+            request; the input then holds only what is new.
+        on_disconnect: What becomes of the stream when the connection is cut.
+        allow_fingerprint_change: Another model than the one that began may finish the answer.
     """
 
     sequence_id: int
@@ -190,6 +147,9 @@ class Submit:
     durability: Durability | None = None
     deadline_ms: int | None = None
     parse_special: bool = False
+    continues: int | None = None
+    on_disconnect: OnDisconnect = OnDisconnect.CONTINUE
+    allow_fingerprint_change: bool = False
 
 
 @frozen(kw_only=True)
@@ -198,6 +158,19 @@ class Cancel:
 
     sequence_id: int
     stream_id: int
+
+
+@frozen(kw_only=True)
+class Resume:
+    """Asks for the frames of a stream after ``last_processed_id``, of a finished one too.
+
+    Nothing of the stream counts from here until RESUMED. ``digest`` is the first 16 bytes of the SHA-256 of
+    the text in UTF-8 up to there, where the client knows it.
+    """
+
+    stream_id: int
+    last_processed_id: int
+    digest: bytes | None = None
 
 
 @frozen(kw_only=True)
@@ -228,7 +201,16 @@ class Limits:
 class Welcome:
     """The answer to HELLO.
 
-    ``last_sequence_id`` is the highest client message that the server holds for this session.
+    Attributes:
+        session_id: The session, the one of HELLO if it is still there.
+        epoch: Which owner of the session speaks, from 1; never lower than before.
+        last_sequence_id: All messages of the client's up to this are kept; new ones go on at plus one.
+        model: The model served.
+        limits: What this server allows.
+        resume_token: What a later HELLO must show to come back; empty if that is not possible. A secret.
+        session_present: Whether this is the session that HELLO named, with its streams.
+        retention_ms: How long a finished stream can still be resumed.
+        resume_window_ms: How long an unfinished one waits for its client.
     """
 
     session_id: str
@@ -239,6 +221,10 @@ class Welcome:
     minor_version: int = 0
     server_version: str = ""
     capabilities: tuple[str, ...] = ()
+    resume_token: bytes = field(default=b"", repr=False)
+    session_present: bool = False
+    retention_ms: int = 0
+    resume_window_ms: int = 0
 
 
 @frozen(kw_only=True)
@@ -246,12 +232,16 @@ class Accepted:
     """The server will answer the SUBMIT of this ``sequence_id`` on this stream.
 
     Stream ids rise in the order in which ACCEPTED messages are sent, so a server gives them out when it sends
-    one.
+    one. With ``replayed`` the request was there already, as a stream of any number: nothing is started, and
+    its frames are sent only after a RESUME, from wherever the client says.
     """
 
     sequence_id: int
     stream_id: int
     durability: Durability
+    replayed: bool = False
+    first_available_id: int = 1
+    last_id: int = 0
 
 
 @frozen(kw_only=True)
@@ -264,6 +254,50 @@ class Refused:
     field: str | None = None
     retryable: bool = False
     retry_after_ms: int | None = None
+
+
+@frozen(kw_only=True)
+class Resumed:
+    """The first answer to RESUME; the stream's frames from ``next_id`` follow, the first with whole text.
+
+    ``last_id`` is the last frame there is, 0 if none; while the stream is ``live`` there may be more.
+    """
+
+    stream_id: int
+    next_id: int
+    epoch: int
+    first_available_id: int
+    last_id: int
+    live: bool
+
+
+@frozen(kw_only=True)
+class ResumeRejected:
+    """The other answer to RESUME: no frame of the stream follows, now or later."""
+
+    stream_id: int
+    code: ResumeFailure
+    first_available_id: int = 1
+    last_id: int = 0
+
+
+@frozen(kw_only=True)
+class StreamCheckpoint:
+    """A stream at a checkpoint: a frame, and the first 16 bytes of the SHA-256 of the text up to its end."""
+
+    stream_id: int
+    frame_id: int
+    digest: bytes
+
+
+@frozen(kw_only=True)
+class Checkpoint:
+    """Everything up to here is as safe as ``ack_level`` says: client messages, and frames by stream."""
+
+    sequence_id: int
+    timestamp_ms: int
+    ack_level: AckLevel
+    streams: tuple[StreamCheckpoint, ...] = ()
 
 
 @frozen(kw_only=True)
@@ -359,6 +393,8 @@ class Error:
 
 
 Frame: TypeAlias = Delta | Flush | Error
-ClientMessage: TypeAlias = Hello | Submit | Cancel | Ack | Bye
-ServerMessage: TypeAlias = Welcome | Accepted | Refused | GoAway | Frame
+ClientMessage: TypeAlias = Hello | Submit | Cancel | Resume | Ack | Bye
+ServerMessage: TypeAlias = (
+    Welcome | Accepted | Refused | Checkpoint | Resumed | ResumeRejected | GoAway | Frame
+)
 Message: TypeAlias = ClientMessage | ServerMessage

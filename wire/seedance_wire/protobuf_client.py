@@ -8,13 +8,27 @@ from __future__ import annotations
 from . import seedance_pb2 as pb
 from .envelope import FromClient, InvalidSubmit
 from .errors import DecodeError
-from .messages import Ack, Bye, Cancel, ChatMessage, ClientMessage, Durability, Hello, Sampling, Submit
+from .messages import (
+    Ack,
+    Bye,
+    Cancel,
+    ChatMessage,
+    ClientMessage,
+    Durability,
+    Hello,
+    OnDisconnect,
+    Resume,
+    Sampling,
+    Submit,
+)
 from .validity import check_received, check_sequence_id, check_submit
 
-__all__ = ["client_envelope", "client_message"]
+__all__ = ["client_envelope", "client_message", "submit_from_pb", "submit_to_pb"]
 
-_DURABILITY_TO_PB = {Durability.NONE: pb.DURABILITY_NONE}
+_DURABILITY_TO_PB = {d: pb.Durability.Value(f"DURABILITY_{d.name}") for d in Durability}
 _DURABILITY_FROM_PB = {number: value for value, number in _DURABILITY_TO_PB.items()}
+_ON_DISCONNECT_TO_PB = {o: pb.OnDisconnect.Value(f"ON_DISCONNECT_{o.name}") for o in OnDisconnect}
+_ON_DISCONNECT_FROM_PB = {number: value for value, number in _ON_DISCONNECT_TO_PB.items()}
 
 
 def client_envelope(message: ClientMessage) -> pb.ClientEnvelope:
@@ -24,16 +38,25 @@ def client_envelope(message: ClientMessage) -> pb.ClientEnvelope:
             pairs = [pb.Processed(stream_id=s, frame_id=f) for s, f in message.processed]
             return pb.ClientEnvelope(ack=pb.Ack(processed=pairs))
         case Submit():
-            return pb.ClientEnvelope(submit=_submit_to_pb(message))
+            return pb.ClientEnvelope(submit=submit_to_pb(message))
         case Cancel():
             cancel = pb.Cancel(sequence_id=message.sequence_id, stream_id=message.stream_id)
             return pb.ClientEnvelope(cancel=cancel)
+        case Resume():
+            resume = pb.Resume(
+                stream_id=message.stream_id,
+                last_processed_id=message.last_processed_id,
+                digest=message.digest,
+            )
+            return pb.ClientEnvelope(resume=resume)
         case Hello():
             hello = pb.Hello(
                 minor_version=message.minor_version,
                 sdk_name=message.sdk_name,
                 sdk_version=message.sdk_version,
                 capabilities=message.capabilities,
+                session_id=message.session_id,
+                resume_token=message.resume_token,
             )
             return pb.ClientEnvelope(hello=hello)
         case Bye():
@@ -49,7 +72,7 @@ def client_message(envelope: pb.ClientEnvelope) -> FromClient:
     message: FromClient
     match envelope.WhichOneof("message"):
         case "submit":
-            return _submit_from_pb(envelope.submit)
+            return submit_from_pb(envelope.submit)
         case "ack":
             message = Ack(processed=tuple((p.stream_id, p.frame_id) for p in envelope.ack.processed))
         case "cancel":
@@ -61,6 +84,15 @@ def client_message(envelope: pb.ClientEnvelope) -> FromClient:
                 sdk_name=hello.sdk_name,
                 sdk_version=hello.sdk_version,
                 capabilities=tuple(hello.capabilities),
+                session_id=hello.session_id if hello.HasField("session_id") else None,
+                resume_token=hello.resume_token if hello.HasField("resume_token") else None,
+            )
+        case "resume":
+            resume = envelope.resume
+            message = Resume(
+                stream_id=resume.stream_id,
+                last_processed_id=resume.last_processed_id,
+                digest=resume.digest if resume.HasField("digest") else None,
             )
         case "bye":
             message = Bye()
@@ -70,7 +102,8 @@ def client_message(envelope: pb.ClientEnvelope) -> FromClient:
     return message
 
 
-def _submit_to_pb(message: Submit) -> pb.Submit:
+def submit_to_pb(message: Submit) -> pb.Submit:
+    """Returns a SUBMIT; a value that does not fit raises TypeError or ValueError."""
     conversation = token_ids = None
     if message.messages is not None:
         turns = [pb.ChatMessage(role=m.role, content=m.content, name=m.name) for m in message.messages]
@@ -88,6 +121,9 @@ def _submit_to_pb(message: Submit) -> pb.Submit:
         durability=None if message.durability is None else _DURABILITY_TO_PB[message.durability],
         deadline_ms=message.deadline_ms,
         parse_special=message.parse_special,
+        continues=message.continues,
+        on_disconnect=_ON_DISCONNECT_TO_PB[message.on_disconnect],
+        allow_fingerprint_change=message.allow_fingerprint_change,
     )
     if message.prompt is not None:
         submit.prompt = message.prompt
@@ -115,7 +151,12 @@ def _sampling_to_pb(sampling: Sampling) -> pb.Sampling:
     )
 
 
-def _submit_from_pb(submit: pb.Submit) -> Submit | InvalidSubmit:
+def submit_from_pb(submit: pb.Submit) -> Submit | InvalidSubmit:
+    """Returns a SUBMIT.
+
+    Raises:
+        DecodeError: Its sequence id is not sound.
+    """
     which = submit.WhichOneof("input")
     messages = None
     if which == "conversation":
@@ -127,13 +168,12 @@ def _submit_from_pb(submit: pb.Submit) -> Submit | InvalidSubmit:
             )
             for turn in submit.conversation.messages
         )
-    durability = None
-    if submit.HasField("durability"):
-        durability = _DURABILITY_FROM_PB.get(submit.durability)
-        if durability is None:
-            check_sequence_id(submit.sequence_id)
-            reason = f"no durability {submit.durability} in this minor version"
-            return InvalidSubmit(sequence_id=submit.sequence_id, field="durability", reason=reason)
+    durability = _DURABILITY_FROM_PB.get(submit.durability)
+    if submit.HasField("durability") and durability is None:
+        return _unknown(submit, "durability", submit.durability)
+    on_disconnect = _ON_DISCONNECT_FROM_PB.get(submit.on_disconnect)
+    if on_disconnect is None:
+        return _unknown(submit, "on_disconnect", submit.on_disconnect)
     message = Submit(
         sequence_id=submit.sequence_id,
         idempotency_key=submit.idempotency_key,
@@ -145,8 +185,17 @@ def _submit_from_pb(submit: pb.Submit) -> Submit | InvalidSubmit:
         durability=durability,
         deadline_ms=submit.deadline_ms if submit.HasField("deadline_ms") else None,
         parse_special=submit.parse_special,
+        continues=submit.continues if submit.HasField("continues") else None,
+        on_disconnect=on_disconnect,
+        allow_fingerprint_change=submit.allow_fingerprint_change,
     )
     return check_submit(message)
+
+
+def _unknown(submit: pb.Submit, field: str, number: int) -> InvalidSubmit:
+    check_sequence_id(submit.sequence_id)
+    reason = f"no value {number} in this minor version"
+    return InvalidSubmit(sequence_id=submit.sequence_id, field=field, reason=reason)
 
 
 def _sampling_from_pb(sampling: pb.Sampling) -> Sampling:

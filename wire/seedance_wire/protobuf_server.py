@@ -1,8 +1,7 @@
 """A server's messages in protobuf: `messages.py` <-> `seedance_pb2.ServerEnvelope`.
 
-Field by field. A DELTA's text is whole in `Delta` and still in differences in `CodedDelta`; which of the two
-to send is decided elsewhere. An enum value that this minor version does not know is an error, because no
-server sends one.
+Field by field; the frames are in `protobuf_frames.py`. An enum value that this minor version does not know is
+an error, because no server sends one.
 """
 
 from __future__ import annotations
@@ -14,32 +13,32 @@ from .envelope import MAX_FRAMES, CodedDelta, FromServer, Outgoing
 from .errors import DecodeError
 from .messages import (
     Accepted,
+    AckLevel,
+    Checkpoint,
     Delta,
     Durability,
     Error,
-    ErrorCode,
-    Final,
-    FinishReason,
     Flush,
-    Frame,
     GoAway,
     Limits,
     Refused,
-    StageTiming,
-    TokenLogprob,
-    Usage,
+    Resumed,
+    ResumeFailure,
+    ResumeRejected,
+    StreamCheckpoint,
     Welcome,
 )
+from .protobuf_frames import ERROR_CODE_TO_PB, error_code_from_pb, frame_from_pb, frame_to_pb
 from .validity import check_received
 
 __all__ = ["server_envelope", "server_messages"]
 
-_DURABILITY_TO_PB = {Durability.NONE: pb.DURABILITY_NONE}
+_DURABILITY_TO_PB = {d: pb.Durability.Value(f"DURABILITY_{d.name}") for d in Durability}
 _DURABILITY_FROM_PB = {number: value for value, number in _DURABILITY_TO_PB.items()}
-_ERROR_CODE_TO_PB = {code: pb.ErrorCode.Value(f"ERROR_CODE_{code.name}") for code in ErrorCode}
-_ERROR_CODE_FROM_PB = {number: code for code, number in _ERROR_CODE_TO_PB.items()}
-_FINISH_TO_PB = {reason: pb.FinishReason.Value(f"FINISH_REASON_{reason.name}") for reason in FinishReason}
-_FINISH_FROM_PB = {number: reason for reason, number in _FINISH_TO_PB.items()}
+_ACK_LEVEL_TO_PB = {level: pb.AckLevel.Value(f"ACK_LEVEL_{level.name}") for level in AckLevel}
+_ACK_LEVEL_FROM_PB = {number: level for level, number in _ACK_LEVEL_TO_PB.items()}
+_FAILURE_TO_PB = {code: pb.ResumeFailure.Value(f"RESUME_FAILURE_{code.name}") for code in ResumeFailure}
+_FAILURE_FROM_PB = {number: code for code, number in _FAILURE_TO_PB.items()}
 
 
 def server_envelope(messages: Sequence[Outgoing]) -> pb.ServerEnvelope:
@@ -48,23 +47,24 @@ def server_envelope(messages: Sequence[Outgoing]) -> pb.ServerEnvelope:
     A value that does not fit raises TypeError or ValueError.
     """
     if len(messages) > 1:
-        frames = [_frame_to_pb(m) for m in messages if isinstance(m, Delta | CodedDelta | Flush | Error)]
+        frames = [frame_to_pb(m) for m in messages if isinstance(m, Delta | CodedDelta | Flush | Error)]
         return pb.ServerEnvelope(frames=pb.FrameBatch(frames=frames))
     message = messages[0]
     match message:
         case Delta() | CodedDelta() | Flush() | Error():
-            return pb.ServerEnvelope(frame=_frame_to_pb(message))
+            return pb.ServerEnvelope(frame=frame_to_pb(message))
         case Accepted():
-            accepted = pb.Accepted(
-                sequence_id=message.sequence_id,
-                stream_id=message.stream_id,
-                durability=_DURABILITY_TO_PB[message.durability],
-            )
-            return pb.ServerEnvelope(accepted=accepted)
+            return pb.ServerEnvelope(accepted=_accepted_to_pb(message))
         case Refused():
             return pb.ServerEnvelope(refused=_refused_to_pb(message))
         case Welcome():
             return pb.ServerEnvelope(welcome=_welcome_to_pb(message))
+        case Checkpoint():
+            return pb.ServerEnvelope(checkpoint=_checkpoint_to_pb(message))
+        case Resumed():
+            return pb.ServerEnvelope(resumed=_resumed_to_pb(message))
+        case ResumeRejected():
+            return pb.ServerEnvelope(resume_rejected=_rejected_to_pb(message))
         case GoAway():
             goaway = pb.GoAway(
                 reason=message.reason, reconnect_to=message.reconnect_to, deadline_ms=message.deadline_ms
@@ -83,22 +83,24 @@ def server_messages(envelope: pb.ServerEnvelope) -> Sequence[FromServer]:
     message: FromServer
     match envelope.WhichOneof("message"):
         case "frame":
-            return (_frame_from_pb(envelope.frame),)
+            return (frame_from_pb(envelope.frame),)
         case "frames":
             frames = envelope.frames.frames
             if not 1 <= len(frames) <= MAX_FRAMES:
                 raise DecodeError(f"a batch holds 1 to {MAX_FRAMES} frames, not {len(frames)}")
-            return [_frame_from_pb(frame) for frame in frames]
+            return [frame_from_pb(frame) for frame in frames]
         case "accepted":
-            message = Accepted(
-                sequence_id=envelope.accepted.sequence_id,
-                stream_id=envelope.accepted.stream_id,
-                durability=_durability(envelope.accepted.durability),
-            )
+            message = _accepted_from_pb(envelope.accepted)
         case "refused":
             message = _refused_from_pb(envelope.refused)
         case "welcome":
             message = _welcome_from_pb(envelope.welcome)
+        case "checkpoint":
+            message = _checkpoint_from_pb(envelope.checkpoint)
+        case "resumed":
+            message = _resumed_from_pb(envelope.resumed)
+        case "resume_rejected":
+            message = _rejected_from_pb(envelope.resume_rejected)
         case "goaway":
             goaway = envelope.goaway
             message = GoAway(
@@ -112,173 +114,10 @@ def server_messages(envelope: pb.ServerEnvelope) -> Sequence[FromServer]:
     return (message,)
 
 
-def _frame_to_pb(frame: Frame | CodedDelta) -> pb.Frame:
-    match frame:
-        case Delta() | CodedDelta():
-            written = pb.Frame(
-                stream_id=frame.stream_id,
-                id=frame.id,
-                type=pb.FRAME_TYPE_DELTA,
-                epoch=frame.epoch,
-                offset=frame.offset,
-                token_count=None if frame.token_count == 1 else frame.token_count,
-                logprobs=[_logprob_to_pb(logprob) for logprob in frame.logprobs],
-            )
-            if isinstance(frame, Delta):
-                written.text = frame.text
-            else:
-                written.difference = frame.difference
-            return written
-        case Flush():
-            return pb.Frame(
-                stream_id=frame.stream_id,
-                id=frame.id,
-                type=pb.FRAME_TYPE_FLUSH,
-                epoch=frame.epoch,
-                offset=frame.offset,
-                final=None if frame.final is None else _final_to_pb(frame.final),
-            )
-        case Error():
-            return pb.Frame(
-                stream_id=frame.stream_id,
-                id=frame.id,
-                type=pb.FRAME_TYPE_ERROR,
-                epoch=frame.epoch,
-                offset=frame.offset,
-                failure=pb.Failure(
-                    code=_ERROR_CODE_TO_PB[frame.code],
-                    message=frame.message,
-                    retryable=frame.retryable,
-                    retry_after_ms=frame.retry_after_ms,
-                ),
-            )
-
-
-def _frame_from_pb(frame: pb.Frame) -> Frame | CodedDelta:
-    message: Frame | CodedDelta
-    stream_id, id_, epoch, offset = frame.stream_id, frame.id, frame.epoch, frame.offset
-    if frame.type == pb.FRAME_TYPE_DELTA:
-        token_count = frame.token_count if frame.HasField("token_count") else 1
-        logprobs = tuple(map(_logprob_from_pb, frame.logprobs)) if frame.logprobs else ()
-        match frame.WhichOneof("data"):
-            case "text":
-                message = Delta(
-                    stream_id=stream_id,
-                    id=id_,
-                    epoch=epoch,
-                    offset=offset,
-                    text=frame.text,
-                    token_count=token_count,
-                    logprobs=logprobs,
-                )
-            case "difference":
-                message = CodedDelta(
-                    stream_id=stream_id,
-                    id=id_,
-                    epoch=epoch,
-                    offset=offset,
-                    difference=frame.difference,
-                    token_count=token_count,
-                    logprobs=logprobs,
-                )
-            case _:
-                raise DecodeError("a DELTA frame without data")
-    elif frame.type == pb.FRAME_TYPE_FLUSH:
-        final = _final_from_pb(frame.final) if frame.HasField("final") else None
-        message = Flush(stream_id=stream_id, id=id_, epoch=epoch, offset=offset, final=final)
-    elif frame.type == pb.FRAME_TYPE_ERROR:
-        failure = frame.failure
-        message = Error(
-            stream_id=stream_id,
-            id=id_,
-            epoch=epoch,
-            offset=offset,
-            code=_error_code(failure.code),
-            message=failure.message,
-            retryable=failure.retryable,
-            retry_after_ms=failure.retry_after_ms if failure.HasField("retry_after_ms") else None,
-        )
-    else:
-        raise DecodeError(f"no frame type {frame.type}")
-    check_received(message)
-    return message
-
-
-def _logprob_to_pb(logprob: TokenLogprob) -> pb.TokenLogprob:
-    top = [pb.Alternative(token_id=t, text=text, logprob=value) for t, text, value in logprob.top]
-    return pb.TokenLogprob(token_id=logprob.token_id, text=logprob.text, logprob=logprob.logprob, top=top)
-
-
-def _logprob_from_pb(logprob: pb.TokenLogprob) -> TokenLogprob:
-    return TokenLogprob(
-        token_id=logprob.token_id,
-        text=logprob.text,
-        logprob=logprob.logprob,
-        top=tuple((other.token_id, other.text, other.logprob) for other in logprob.top),
-    )
-
-
-def _final_to_pb(final: Final) -> pb.Final:
-    usage, timing = final.usage, final.timing
-    written = pb.Final(
-        finish_reason=_FINISH_TO_PB[final.finish_reason],
-        usage=pb.Usage(
-            prompt_tokens=usage.prompt_tokens,
-            completion_tokens=usage.completion_tokens,
-            cached_tokens=usage.cached_tokens,
-        ),
-        timing=pb.StageTiming(
-            queue_ms=timing.queue_ms,
-            preprocess_ms=timing.preprocess_ms,
-            prefill_ms=timing.prefill_ms,
-            first_decode_ms=timing.first_decode_ms,
-            cache_sync_ms=timing.cache_sync_ms,
-            egress_ms=timing.egress_ms,
-        ),
-        digest=final.digest,
-    )
-    if isinstance(final.stop, str):
-        written.stop_text = final.stop
-    elif final.stop is not None:
-        written.stop_token_id = final.stop
-    return written
-
-
-def _final_from_pb(final: pb.Final) -> Final:
-    reason = _FINISH_FROM_PB.get(final.finish_reason)
-    if reason is None:
-        raise DecodeError(f"no finish reason {final.finish_reason}")
-    stop: str | int | None = None
-    match final.WhichOneof("stop"):
-        case "stop_text":
-            stop = final.stop_text
-        case "stop_token_id":
-            stop = final.stop_token_id
-    usage, timing = final.usage, final.timing
-    return Final(
-        finish_reason=reason,
-        usage=Usage(
-            prompt_tokens=usage.prompt_tokens,
-            completion_tokens=usage.completion_tokens,
-            cached_tokens=usage.cached_tokens,
-        ),
-        timing=StageTiming(
-            queue_ms=timing.queue_ms,
-            preprocess_ms=timing.preprocess_ms,
-            prefill_ms=timing.prefill_ms,
-            first_decode_ms=timing.first_decode_ms,
-            cache_sync_ms=timing.cache_sync_ms,
-            egress_ms=timing.egress_ms,
-        ),
-        digest=final.digest,
-        stop=stop,
-    )
-
-
 def _refused_to_pb(message: Refused) -> pb.Refused:
     return pb.Refused(
         sequence_id=message.sequence_id,
-        code=_ERROR_CODE_TO_PB[message.code],
+        code=ERROR_CODE_TO_PB[message.code],
         message=message.message,
         field=message.field,
         retryable=message.retryable,
@@ -289,7 +128,7 @@ def _refused_to_pb(message: Refused) -> pb.Refused:
 def _refused_from_pb(refused: pb.Refused) -> Refused:
     return Refused(
         sequence_id=refused.sequence_id,
-        code=_error_code(refused.code),
+        code=error_code_from_pb(refused.code),
         message=refused.message,
         field=refused.field if refused.HasField("field") else None,
         retryable=refused.retryable,
@@ -311,6 +150,10 @@ def _welcome_to_pb(message: Welcome) -> pb.Welcome:
         minor_version=message.minor_version,
         server_version=message.server_version,
         capabilities=message.capabilities,
+        resume_token=message.resume_token,
+        session_present=message.session_present,
+        retention_ms=message.retention_ms,
+        resume_window_ms=message.resume_window_ms,
     )
 
 
@@ -328,6 +171,102 @@ def _welcome_from_pb(welcome: pb.Welcome) -> Welcome:
         minor_version=welcome.minor_version,
         server_version=welcome.server_version,
         capabilities=tuple(welcome.capabilities),
+        resume_token=welcome.resume_token,
+        session_present=welcome.session_present,
+        retention_ms=welcome.retention_ms,
+        resume_window_ms=welcome.resume_window_ms,
+    )
+
+
+def _accepted_to_pb(message: Accepted) -> pb.Accepted:
+    return pb.Accepted(
+        sequence_id=message.sequence_id,
+        stream_id=message.stream_id,
+        durability=_DURABILITY_TO_PB[message.durability],
+        replayed=message.replayed,
+        first_available_id=message.first_available_id,
+        last_id=message.last_id,
+    )
+
+
+def _accepted_from_pb(accepted: pb.Accepted) -> Accepted:
+    return Accepted(
+        sequence_id=accepted.sequence_id,
+        stream_id=accepted.stream_id,
+        durability=_durability(accepted.durability),
+        replayed=accepted.replayed,
+        first_available_id=accepted.first_available_id,
+        last_id=accepted.last_id,
+    )
+
+
+def _resumed_to_pb(message: Resumed) -> pb.Resumed:
+    return pb.Resumed(
+        stream_id=message.stream_id,
+        next_id=message.next_id,
+        epoch=message.epoch,
+        first_available_id=message.first_available_id,
+        last_id=message.last_id,
+        live=message.live,
+    )
+
+
+def _resumed_from_pb(resumed: pb.Resumed) -> Resumed:
+    return Resumed(
+        stream_id=resumed.stream_id,
+        next_id=resumed.next_id,
+        epoch=resumed.epoch,
+        first_available_id=resumed.first_available_id,
+        last_id=resumed.last_id,
+        live=resumed.live,
+    )
+
+
+def _rejected_to_pb(message: ResumeRejected) -> pb.ResumeRejected:
+    return pb.ResumeRejected(
+        stream_id=message.stream_id,
+        code=_FAILURE_TO_PB[message.code],
+        first_available_id=message.first_available_id,
+        last_id=message.last_id,
+    )
+
+
+def _rejected_from_pb(rejected: pb.ResumeRejected) -> ResumeRejected:
+    code = _FAILURE_FROM_PB.get(rejected.code)
+    if code is None:
+        raise DecodeError(f"no resume failure {rejected.code}")
+    return ResumeRejected(
+        stream_id=rejected.stream_id,
+        code=code,
+        first_available_id=rejected.first_available_id,
+        last_id=rejected.last_id,
+    )
+
+
+def _checkpoint_to_pb(message: Checkpoint) -> pb.Checkpoint:
+    return pb.Checkpoint(
+        sequence_id=message.sequence_id,
+        timestamp_ms=message.timestamp_ms,
+        ack_level=_ACK_LEVEL_TO_PB[message.ack_level],
+        streams=[
+            pb.StreamCheckpoint(stream_id=s.stream_id, frame_id=s.frame_id, digest=s.digest)
+            for s in message.streams
+        ],
+    )
+
+
+def _checkpoint_from_pb(checkpoint: pb.Checkpoint) -> Checkpoint:
+    level = _ACK_LEVEL_FROM_PB.get(checkpoint.ack_level)
+    if level is None:
+        raise DecodeError(f"no ack level {checkpoint.ack_level}")
+    return Checkpoint(
+        sequence_id=checkpoint.sequence_id,
+        timestamp_ms=checkpoint.timestamp_ms,
+        ack_level=level,
+        streams=tuple(
+            StreamCheckpoint(stream_id=s.stream_id, frame_id=s.frame_id, digest=s.digest)
+            for s in checkpoint.streams
+        ),
     )
 
 
@@ -336,10 +275,3 @@ def _durability(number: int) -> Durability:
         return _DURABILITY_FROM_PB[number]  # type: ignore[index]
     except KeyError:
         raise DecodeError(f"no durability {number}") from None
-
-
-def _error_code(number: int) -> ErrorCode:
-    try:
-        return _ERROR_CODE_FROM_PB[number]  # type: ignore[index]
-    except KeyError:
-        raise DecodeError(f"no error code {number}") from None

@@ -16,17 +16,28 @@ from .errors import CloseCode, DecodeError, LocalProtocolError
 from .json_client import client_message_from_json, client_message_to_json
 from .json_codec import parse_json, write_json
 from .json_fields import Fields
-from .json_server import (
+from .json_frames import (
     failure_from_json,
     failure_to_json,
     final_from_json,
     final_to_json,
     logprobs_from_json,
     logprobs_to_json,
-    server_message_from_json,
-    server_message_to_json,
 )
-from .messages import Accepted, Delta, Error, Flush, Frame, GoAway, Refused, Welcome
+from .json_server import server_message_from_json, server_message_to_json
+from .messages import (
+    Accepted,
+    Checkpoint,
+    Delta,
+    Error,
+    Flush,
+    Frame,
+    GoAway,
+    Refused,
+    Resumed,
+    ResumeRejected,
+    Welcome,
+)
 from .raw_blocks import Block, BlockParser, write_block
 from .validity import InvalidFieldError, check_outgoing, check_received
 
@@ -34,7 +45,9 @@ __all__ = ["RawCodec"]
 
 _NUMBERING: Constant = re.compile(":".join(["(0|[1-9][0-9]{0,19})"] * 4), re.ASCII)
 _TOKENS: Constant = re.compile("0|[1-9][0-9]{0,9}", re.ASCII)
-_CONTROL: Constant = frozenset({"welcome", "accepted", "refused", "goaway"})
+_CONTROL: Constant = frozenset(
+    {"welcome", "accepted", "refused", "checkpoint", "resumed", "resume_rejected", "goaway"}
+)
 
 
 class RawCodec:
@@ -73,7 +86,7 @@ def _write(message: Outgoing) -> str:
             raise LocalProtocolError("this encoding carries text whole")
         case Delta() | Flush() | Error():
             return write_block(_frame_block(message))
-        case Welcome() | Accepted() | Refused() | GoAway():
+        case Welcome() | Accepted() | Refused() | Checkpoint() | Resumed() | ResumeRejected() | GoAway():
             members = server_message_to_json(message)
             event = str(members.pop("type"))
             return write_block(Block(event=event, data=write_json(members)))

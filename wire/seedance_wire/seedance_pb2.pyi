@@ -94,6 +94,8 @@ class _DurabilityEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Durability
     """Never sent."""
     DURABILITY_NONE: _Durability.ValueType  # 1
     """Nothing: the stream lives and dies with its connection."""
+    DURABILITY_COMMITTED: _Durability.ValueType  # 2
+    """It is on durable storage: the stream can be resumed."""
 
 class Durability(_Durability, metaclass=_DurabilityEnumTypeWrapper):
     """---- shared
@@ -105,7 +107,101 @@ DURABILITY_UNSPECIFIED: Durability.ValueType  # 0
 """Never sent."""
 DURABILITY_NONE: Durability.ValueType  # 1
 """Nothing: the stream lives and dies with its connection."""
+DURABILITY_COMMITTED: Durability.ValueType  # 2
+"""It is on durable storage: the stream can be resumed."""
 Global___Durability: _TypeAlias = Durability  # noqa: Y015
+
+class _OnDisconnect:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _OnDisconnectEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_OnDisconnect.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ON_DISCONNECT_CONTINUE: _OnDisconnect.ValueType  # 0
+    """It goes on for a while and waits to be resumed."""
+    ON_DISCONNECT_CANCEL: _OnDisconnect.ValueType  # 1
+    """It is cancelled at once."""
+
+class OnDisconnect(_OnDisconnect, metaclass=_OnDisconnectEnumTypeWrapper):
+    """What becomes of a stream whose connection is cut."""
+
+ON_DISCONNECT_CONTINUE: OnDisconnect.ValueType  # 0
+"""It goes on for a while and waits to be resumed."""
+ON_DISCONNECT_CANCEL: OnDisconnect.ValueType  # 1
+"""It is cancelled at once."""
+Global___OnDisconnect: _TypeAlias = OnDisconnect  # noqa: Y015
+
+class _AckLevel:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _AckLevelEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AckLevel.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ACK_LEVEL_UNSPECIFIED: _AckLevel.ValueType  # 0
+    """Never sent."""
+    ACK_LEVEL_RECEIVED: _AckLevel.ValueType  # 1
+    """In the server's memory."""
+    ACK_LEVEL_COMMITTED: _AckLevel.ValueType  # 2
+    """On durable storage."""
+    ACK_LEVEL_REPLICATED: _AckLevel.ValueType  # 3
+    """On durable storage of another machine as well."""
+
+class AckLevel(_AckLevel, metaclass=_AckLevelEnumTypeWrapper):
+    """How safe everything up to a checkpoint is (S21)."""
+
+ACK_LEVEL_UNSPECIFIED: AckLevel.ValueType  # 0
+"""Never sent."""
+ACK_LEVEL_RECEIVED: AckLevel.ValueType  # 1
+"""In the server's memory."""
+ACK_LEVEL_COMMITTED: AckLevel.ValueType  # 2
+"""On durable storage."""
+ACK_LEVEL_REPLICATED: AckLevel.ValueType  # 3
+"""On durable storage of another machine as well."""
+Global___AckLevel: _TypeAlias = AckLevel  # noqa: Y015
+
+class _ResumeFailure:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ResumeFailureEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ResumeFailure.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    RESUME_FAILURE_UNSPECIFIED: _ResumeFailure.ValueType  # 0
+    """Never sent."""
+    RESUME_FAILURE_NOT_FOUND: _ResumeFailure.ValueType  # 1
+    """No such stream in this session."""
+    RESUME_FAILURE_EXPIRED: _ResumeFailure.ValueType  # 2
+    """Its frames are kept no more."""
+    RESUME_FAILURE_TRUNCATED: _ResumeFailure.ValueType  # 3
+    """The frame asked for is kept no more; later ones are."""
+    RESUME_FAILURE_CURSOR_AHEAD: _ResumeFailure.ValueType  # 4
+    """The frame named was never written."""
+    RESUME_FAILURE_DIVERGED: _ResumeFailure.ValueType  # 5
+    """The client's text is not the one that was sent."""
+    RESUME_FAILURE_FINGERPRINT_MISMATCH: _ResumeFailure.ValueType  # 6
+    """Another model is served, which the request does not allow."""
+    RESUME_FAILURE_SUPERSEDED: _ResumeFailure.ValueType  # 7
+    """A newer connection has this session."""
+
+class ResumeFailure(_ResumeFailure, metaclass=_ResumeFailureEnumTypeWrapper):
+    """Why a stream cannot be resumed; each is final."""
+
+RESUME_FAILURE_UNSPECIFIED: ResumeFailure.ValueType  # 0
+"""Never sent."""
+RESUME_FAILURE_NOT_FOUND: ResumeFailure.ValueType  # 1
+"""No such stream in this session."""
+RESUME_FAILURE_EXPIRED: ResumeFailure.ValueType  # 2
+"""Its frames are kept no more."""
+RESUME_FAILURE_TRUNCATED: ResumeFailure.ValueType  # 3
+"""The frame asked for is kept no more; later ones are."""
+RESUME_FAILURE_CURSOR_AHEAD: ResumeFailure.ValueType  # 4
+"""The frame named was never written."""
+RESUME_FAILURE_DIVERGED: ResumeFailure.ValueType  # 5
+"""The client's text is not the one that was sent."""
+RESUME_FAILURE_FINGERPRINT_MISMATCH: ResumeFailure.ValueType  # 6
+"""Another model is served, which the request does not allow."""
+RESUME_FAILURE_SUPERSEDED: ResumeFailure.ValueType  # 7
+"""A newer connection has this session."""
+Global___ResumeFailure: _TypeAlias = ResumeFailure  # noqa: Y015
 
 class _ErrorCode:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -127,6 +223,8 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """The chat template refused these messages."""
     ERROR_CODE_UNSUPPORTED: _ErrorCode.ValueType  # 6
     """Well-formed, but not offered here."""
+    ERROR_CODE_IDEMPOTENCY_MISMATCH: _ErrorCode.ValueType  # 7
+    """Another request was made under this idempotency key."""
     ERROR_CODE_OVERLOADED: _ErrorCode.ValueType  # 20
     """A limit on streams or waiting requests is reached."""
     ERROR_CODE_RATE_LIMITED: _ErrorCode.ValueType  # 21
@@ -135,6 +233,12 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """The server is shutting down."""
     ERROR_CODE_DEADLINE_EXCEEDED: _ErrorCode.ValueType  # 23
     """The request's own deadline passed."""
+    ERROR_CODE_JOURNAL_FULL: _ErrorCode.ValueType  # 24
+    """No room to keep the answer."""
+    ERROR_CODE_FINGERPRINT_MISMATCH: _ErrorCode.ValueType  # 25
+    """Another model began the stream, which the request does not allow."""
+    ERROR_CODE_ABANDONED: _ErrorCode.ValueType  # 26
+    """Nobody came back for the stream in time."""
     ERROR_CODE_NUMERICAL_ERROR: _ErrorCode.ValueType  # 40
     """The model gave no usable probabilities for this sequence."""
     ERROR_CODE_ENGINE_FAILED: _ErrorCode.ValueType  # 41
@@ -159,6 +263,8 @@ ERROR_CODE_TEMPLATE_ERROR: ErrorCode.ValueType  # 5
 """The chat template refused these messages."""
 ERROR_CODE_UNSUPPORTED: ErrorCode.ValueType  # 6
 """Well-formed, but not offered here."""
+ERROR_CODE_IDEMPOTENCY_MISMATCH: ErrorCode.ValueType  # 7
+"""Another request was made under this idempotency key."""
 ERROR_CODE_OVERLOADED: ErrorCode.ValueType  # 20
 """A limit on streams or waiting requests is reached."""
 ERROR_CODE_RATE_LIMITED: ErrorCode.ValueType  # 21
@@ -167,6 +273,12 @@ ERROR_CODE_DRAINING: ErrorCode.ValueType  # 22
 """The server is shutting down."""
 ERROR_CODE_DEADLINE_EXCEEDED: ErrorCode.ValueType  # 23
 """The request's own deadline passed."""
+ERROR_CODE_JOURNAL_FULL: ErrorCode.ValueType  # 24
+"""No room to keep the answer."""
+ERROR_CODE_FINGERPRINT_MISMATCH: ErrorCode.ValueType  # 25
+"""Another model began the stream, which the request does not allow."""
+ERROR_CODE_ABANDONED: ErrorCode.ValueType  # 26
+"""Nobody came back for the stream in time."""
 ERROR_CODE_NUMERICAL_ERROR: ErrorCode.ValueType  # 40
 """The model gave no usable probabilities for this sequence."""
 ERROR_CODE_ENGINE_FAILED: ErrorCode.ValueType  # 41
@@ -187,6 +299,7 @@ class ClientEnvelope(_message.Message):
     HELLO_FIELD_NUMBER: _builtins.int
     SUBMIT_FIELD_NUMBER: _builtins.int
     CANCEL_FIELD_NUMBER: _builtins.int
+    RESUME_FIELD_NUMBER: _builtins.int
     ACK_FIELD_NUMBER: _builtins.int
     BYE_FIELD_NUMBER: _builtins.int
     @_builtins.property
@@ -202,6 +315,10 @@ class ClientEnvelope(_message.Message):
         """Ends a generation early."""
 
     @_builtins.property
+    def resume(self) -> Global___Resume:
+        """Asks for a stream from where it broke off."""
+
+    @_builtins.property
     def ack(self) -> Global___Ack:
         """What the application has taken."""
 
@@ -215,14 +332,15 @@ class ClientEnvelope(_message.Message):
         hello: Global___Hello | None = ...,
         submit: Global___Submit | None = ...,
         cancel: Global___Cancel | None = ...,
+        resume: Global___Resume | None = ...,
         ack: Global___Ack | None = ...,
         bye: Global___Bye | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "bye", b"bye", "cancel", b"cancel", "hello", b"hello", "message", b"message", "submit", b"submit"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "bye", b"bye", "cancel", b"cancel", "hello", b"hello", "message", b"message", "resume", b"resume", "submit", b"submit"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "bye", b"bye", "cancel", b"cancel", "hello", b"hello", "message", b"message", "submit", b"submit"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "bye", b"bye", "cancel", b"cancel", "hello", b"hello", "message", b"message", "resume", b"resume", "submit", b"submit"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "submit", "cancel", "ack", "bye"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "submit", "cancel", "resume", "ack", "bye"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -240,6 +358,9 @@ class ServerEnvelope(_message.Message):
     FRAME_FIELD_NUMBER: _builtins.int
     FRAMES_FIELD_NUMBER: _builtins.int
     GOAWAY_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_FIELD_NUMBER: _builtins.int
+    RESUMED_FIELD_NUMBER: _builtins.int
+    RESUME_REJECTED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___Welcome:
         """Answers HELLO."""
@@ -264,6 +385,18 @@ class ServerEnvelope(_message.Message):
     def goaway(self) -> Global___GoAway:
         """The server will close."""
 
+    @_builtins.property
+    def checkpoint(self) -> Global___Checkpoint:
+        """What is safe."""
+
+    @_builtins.property
+    def resumed(self) -> Global___Resumed:
+        """Answers RESUME: the stream's frames follow."""
+
+    @_builtins.property
+    def resume_rejected(self) -> Global___ResumeRejected:
+        """Answers RESUME: they do not."""
+
     def __init__(
         self,
         *,
@@ -273,12 +406,15 @@ class ServerEnvelope(_message.Message):
         frame: Global___Frame | None = ...,
         frames: Global___FrameBatch | None = ...,
         goaway: Global___GoAway | None = ...,
+        checkpoint: Global___Checkpoint | None = ...,
+        resumed: Global___Resumed | None = ...,
+        resume_rejected: Global___ResumeRejected | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "frame", b"frame", "frames", b"frames", "goaway", b"goaway", "message", b"message", "refused", b"refused", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "checkpoint", b"checkpoint", "frame", b"frame", "frames", b"frames", "goaway", b"goaway", "message", b"message", "refused", b"refused", "resume_rejected", b"resume_rejected", "resumed", b"resumed", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "frame", b"frame", "frames", b"frames", "goaway", b"goaway", "message", b"message", "refused", b"refused", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "checkpoint", b"checkpoint", "frame", b"frame", "frames", b"frames", "goaway", b"goaway", "message", b"message", "refused", b"refused", "resume_rejected", b"resume_rejected", "resumed", b"resumed", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "accepted", "refused", "frame", "frames", "goaway"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "accepted", "refused", "frame", "frames", "goaway", "checkpoint", "resumed", "resume_rejected"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -297,12 +433,18 @@ class Hello(_message.Message):
     SDK_NAME_FIELD_NUMBER: _builtins.int
     SDK_VERSION_FIELD_NUMBER: _builtins.int
     CAPABILITIES_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    RESUME_TOKEN_FIELD_NUMBER: _builtins.int
     minor_version: _builtins.int
     """Highest minor version of seedance.v1 that the client speaks."""
     sdk_name: _builtins.str
     """For the server's log."""
     sdk_version: _builtins.str
     """For the server's log."""
+    session_id: _builtins.str
+    """Of an earlier WELCOME: the session to come back to."""
+    resume_token: _builtins.bytes
+    """Of the same WELCOME; given with session_id and only then."""
     @_builtins.property
     def capabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Optional features by name; none is defined yet."""
@@ -314,12 +456,21 @@ class Hello(_message.Message):
         sdk_name: _builtins.str = ...,
         sdk_version: _builtins.str = ...,
         capabilities: _abc.Iterable[_builtins.str] | None = ...,
+        session_id: _builtins.str | None = ...,
+        resume_token: _builtins.bytes | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_resume_token", b"_resume_token", "_session_id", b"_session_id", "resume_token", b"resume_token", "session_id", b"session_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "minor_version", b"minor_version", "sdk_name", b"sdk_name", "sdk_version", b"sdk_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_resume_token", b"_resume_token", "_session_id", b"_session_id", "capabilities", b"capabilities", "minor_version", b"minor_version", "resume_token", b"resume_token", "sdk_name", b"sdk_name", "sdk_version", b"sdk_version", "session_id", b"session_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__resume_token: _TypeAlias = _typing.Literal["resume_token"]  # noqa: Y015
+    _WhichOneofArgType__resume_token: _TypeAlias = _typing.Literal["_resume_token", b"_resume_token"]  # noqa: Y015
+    _WhichOneofReturnType__session_id: _TypeAlias = _typing.Literal["session_id"]  # noqa: Y015
+    _WhichOneofArgType__session_id: _TypeAlias = _typing.Literal["_session_id", b"_session_id"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__resume_token) -> _WhichOneofReturnType__resume_token | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__session_id) -> _WhichOneofReturnType__session_id | None: ...
 
 Global___Hello: _TypeAlias = Hello  # noqa: Y015
 
@@ -339,6 +490,9 @@ class Submit(_message.Message):
     DURABILITY_FIELD_NUMBER: _builtins.int
     DEADLINE_MS_FIELD_NUMBER: _builtins.int
     PARSE_SPECIAL_FIELD_NUMBER: _builtins.int
+    CONTINUES_FIELD_NUMBER: _builtins.int
+    ON_DISCONNECT_FIELD_NUMBER: _builtins.int
+    ALLOW_FINGERPRINT_CHANGE_FIELD_NUMBER: _builtins.int
     sequence_id: _builtins.int
     """Position among the client's SUBMIT and CANCEL messages, +1 each from 1."""
     idempotency_key: _builtins.bytes
@@ -353,6 +507,12 @@ class Submit(_message.Message):
     """Milliseconds from receipt after which the answer is of no use."""
     parse_special: _builtins.bool
     """Control-token text in the input becomes control tokens. Trusted input only."""
+    continues: _builtins.int
+    """The stream whose exact ids come before this request; the input is what is new."""
+    on_disconnect: Global___OnDisconnect.ValueType
+    """What becomes of the stream when its connection is cut."""
+    allow_fingerprint_change: _builtins.bool
+    """Another model than the one that began may finish the answer."""
     @_builtins.property
     def conversation(self) -> Global___Conversation:
         """Turns for the model's chat template."""
@@ -378,11 +538,16 @@ class Submit(_message.Message):
         durability: Global___Durability.ValueType | None = ...,
         deadline_ms: _builtins.int | None = ...,
         parse_special: _builtins.bool = ...,
+        continues: _builtins.int | None = ...,
+        on_disconnect: Global___OnDisconnect.ValueType = ...,
+        allow_fingerprint_change: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_deadline_ms", b"_deadline_ms", "_durability", b"_durability", "_model", b"_model", "conversation", b"conversation", "deadline_ms", b"deadline_ms", "durability", b"durability", "input", b"input", "model", b"model", "prompt", b"prompt", "sampling", b"sampling", "token_ids", b"token_ids"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_continues", b"_continues", "_deadline_ms", b"_deadline_ms", "_durability", b"_durability", "_model", b"_model", "continues", b"continues", "conversation", b"conversation", "deadline_ms", b"deadline_ms", "durability", b"durability", "input", b"input", "model", b"model", "prompt", b"prompt", "sampling", b"sampling", "token_ids", b"token_ids"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_deadline_ms", b"_deadline_ms", "_durability", b"_durability", "_model", b"_model", "conversation", b"conversation", "deadline_ms", b"deadline_ms", "durability", b"durability", "idempotency_key", b"idempotency_key", "input", b"input", "model", b"model", "parse_special", b"parse_special", "prompt", b"prompt", "sampling", b"sampling", "sequence_id", b"sequence_id", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_continues", b"_continues", "_deadline_ms", b"_deadline_ms", "_durability", b"_durability", "_model", b"_model", "allow_fingerprint_change", b"allow_fingerprint_change", "continues", b"continues", "conversation", b"conversation", "deadline_ms", b"deadline_ms", "durability", b"durability", "idempotency_key", b"idempotency_key", "input", b"input", "model", b"model", "on_disconnect", b"on_disconnect", "parse_special", b"parse_special", "prompt", b"prompt", "sampling", b"sampling", "sequence_id", b"sequence_id", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__continues: _TypeAlias = _typing.Literal["continues"]  # noqa: Y015
+    _WhichOneofArgType__continues: _TypeAlias = _typing.Literal["_continues", b"_continues"]  # noqa: Y015
     _WhichOneofReturnType__deadline_ms: _TypeAlias = _typing.Literal["deadline_ms"]  # noqa: Y015
     _WhichOneofArgType__deadline_ms: _TypeAlias = _typing.Literal["_deadline_ms", b"_deadline_ms"]  # noqa: Y015
     _WhichOneofReturnType__durability: _TypeAlias = _typing.Literal["durability"]  # noqa: Y015
@@ -391,6 +556,8 @@ class Submit(_message.Message):
     _WhichOneofArgType__model: _TypeAlias = _typing.Literal["_model", b"_model"]  # noqa: Y015
     _WhichOneofReturnType_input: _TypeAlias = _typing.Literal["conversation", "prompt", "token_ids"]  # noqa: Y015
     _WhichOneofArgType_input: _TypeAlias = _typing.Literal["input", b"input"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__continues) -> _WhichOneofReturnType__continues | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__deadline_ms) -> _WhichOneofReturnType__deadline_ms | None: ...
     @_typing.overload
@@ -649,7 +816,7 @@ class Cancel(_message.Message):
     sequence_id: _builtins.int
     """Shares the counter of SUBMIT."""
     stream_id: _builtins.int
-    """A stream that was accepted on this connection; one that has ended is no error."""
+    """A stream of this session; one that has ended is no error."""
     def __init__(
         self,
         *,
@@ -663,6 +830,38 @@ class Cancel(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Cancel: _TypeAlias = Cancel  # noqa: Y015
+
+@_typing.final
+class Resume(_message.Message):
+    """Asks for a stream's frames after one that the client has; for a finished stream too."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STREAM_ID_FIELD_NUMBER: _builtins.int
+    LAST_PROCESSED_ID_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    stream_id: _builtins.int
+    """The stream."""
+    last_processed_id: _builtins.int
+    """The last frame that the client has; 0: none."""
+    digest: _builtins.bytes
+    """First 16 bytes of the SHA-256 of the text up to there, where the client knows it."""
+    def __init__(
+        self,
+        *,
+        stream_id: _builtins.int = ...,
+        last_processed_id: _builtins.int = ...,
+        digest: _builtins.bytes | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_digest", b"_digest", "digest", b"digest"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_digest", b"_digest", "digest", b"digest", "last_processed_id", b"last_processed_id", "stream_id", b"stream_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__digest: _TypeAlias = _typing.Literal["digest"]  # noqa: Y015
+    _WhichOneofArgType__digest: _TypeAlias = _typing.Literal["_digest", b"_digest"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__digest) -> _WhichOneofReturnType__digest | None: ...
+
+Global___Resume: _TypeAlias = Resume  # noqa: Y015
 
 @_typing.final
 class Ack(_message.Message):
@@ -748,8 +947,12 @@ class Welcome(_message.Message):
     MINOR_VERSION_FIELD_NUMBER: _builtins.int
     SERVER_VERSION_FIELD_NUMBER: _builtins.int
     CAPABILITIES_FIELD_NUMBER: _builtins.int
+    RESUME_TOKEN_FIELD_NUMBER: _builtins.int
+    SESSION_PRESENT_FIELD_NUMBER: _builtins.int
+    RETENTION_MS_FIELD_NUMBER: _builtins.int
+    RESUME_WINDOW_MS_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """For logs on both sides."""
+    """The session; the one of HELLO if session_present."""
     epoch: _builtins.int
     """Which owner of the session speaks, from 1; frames carry it too."""
     last_sequence_id: _builtins.int
@@ -760,6 +963,14 @@ class Welcome(_message.Message):
     """The minor version spoken here: at most the client's."""
     server_version: _builtins.str
     """For the client's log."""
+    resume_token: _builtins.bytes
+    """What a later HELLO shows to come back; empty: not possible. A secret."""
+    session_present: _builtins.bool
+    """This is the session that HELLO named, with its streams."""
+    retention_ms: _builtins.int
+    """How long a finished stream can still be resumed."""
+    resume_window_ms: _builtins.int
+    """How long an unfinished stream waits for its client."""
     @_builtins.property
     def limits(self) -> Global___Limits:
         """Always present."""
@@ -779,10 +990,14 @@ class Welcome(_message.Message):
         minor_version: _builtins.int = ...,
         server_version: _builtins.str = ...,
         capabilities: _abc.Iterable[_builtins.str] | None = ...,
+        resume_token: _builtins.bytes = ...,
+        session_present: _builtins.bool = ...,
+        retention_ms: _builtins.int = ...,
+        resume_window_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "epoch", b"epoch", "last_sequence_id", b"last_sequence_id", "limits", b"limits", "minor_version", b"minor_version", "model", b"model", "server_version", b"server_version", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "epoch", b"epoch", "last_sequence_id", b"last_sequence_id", "limits", b"limits", "minor_version", b"minor_version", "model", b"model", "resume_token", b"resume_token", "resume_window_ms", b"resume_window_ms", "retention_ms", b"retention_ms", "server_version", b"server_version", "session_id", b"session_id", "session_present", b"session_present"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -827,22 +1042,34 @@ class Accepted(_message.Message):
     SEQUENCE_ID_FIELD_NUMBER: _builtins.int
     STREAM_ID_FIELD_NUMBER: _builtins.int
     DURABILITY_FIELD_NUMBER: _builtins.int
+    REPLAYED_FIELD_NUMBER: _builtins.int
+    FIRST_AVAILABLE_ID_FIELD_NUMBER: _builtins.int
+    LAST_ID_FIELD_NUMBER: _builtins.int
     sequence_id: _builtins.int
     """Of the SUBMIT."""
     stream_id: _builtins.int
     """From 1, rising in the order of the ACCEPTED messages of a session."""
     durability: Global___Durability.ValueType
     """What happens to a piece before it is sent; never unspecified."""
+    replayed: _builtins.bool
+    """The request was there already: nothing is started, and frames follow only a RESUME."""
+    first_available_id: _builtins.int
+    """The first frame that can be had, from 1."""
+    last_id: _builtins.int
+    """The last frame there is; 0: none yet."""
     def __init__(
         self,
         *,
         sequence_id: _builtins.int = ...,
         stream_id: _builtins.int = ...,
         durability: Global___Durability.ValueType = ...,
+        replayed: _builtins.bool = ...,
+        first_available_id: _builtins.int = ...,
+        last_id: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["durability", b"durability", "sequence_id", b"sequence_id", "stream_id", b"stream_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["durability", b"durability", "first_available_id", b"first_available_id", "last_id", b"last_id", "replayed", b"replayed", "sequence_id", b"sequence_id", "stream_id", b"stream_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1217,6 +1444,148 @@ class Failure(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__retry_after_ms) -> _WhichOneofReturnType__retry_after_ms | None: ...
 
 Global___Failure: _TypeAlias = Failure  # noqa: Y015
+
+@_typing.final
+class Checkpoint(_message.Message):
+    """What is safe: the client's messages up to one, and frames of streams."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEQUENCE_ID_FIELD_NUMBER: _builtins.int
+    TIMESTAMP_MS_FIELD_NUMBER: _builtins.int
+    ACK_LEVEL_FIELD_NUMBER: _builtins.int
+    STREAMS_FIELD_NUMBER: _builtins.int
+    sequence_id: _builtins.int
+    """All messages up to this; 0: none."""
+    timestamp_ms: _builtins.int
+    """When, in milliseconds since 1970 on the server's clock."""
+    ack_level: Global___AckLevel.ValueType
+    """How safe; never unspecified."""
+    @_builtins.property
+    def streams(self) -> _containers.RepeatedCompositeFieldContainer[Global___StreamCheckpoint]:
+        """Those with news, at most 1024."""
+
+    def __init__(
+        self,
+        *,
+        sequence_id: _builtins.int = ...,
+        timestamp_ms: _builtins.int = ...,
+        ack_level: Global___AckLevel.ValueType = ...,
+        streams: _abc.Iterable[Global___StreamCheckpoint] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack_level", b"ack_level", "sequence_id", b"sequence_id", "streams", b"streams", "timestamp_ms", b"timestamp_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Checkpoint: _TypeAlias = Checkpoint  # noqa: Y015
+
+@_typing.final
+class StreamCheckpoint(_message.Message):
+    """A stream at a checkpoint."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STREAM_ID_FIELD_NUMBER: _builtins.int
+    FRAME_ID_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    stream_id: _builtins.int
+    """The stream."""
+    frame_id: _builtins.int
+    """The last frame that is safe."""
+    digest: _builtins.bytes
+    """First 16 bytes of the SHA-256 of the text up to its end."""
+    def __init__(
+        self,
+        *,
+        stream_id: _builtins.int = ...,
+        frame_id: _builtins.int = ...,
+        digest: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "frame_id", b"frame_id", "stream_id", b"stream_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StreamCheckpoint: _TypeAlias = StreamCheckpoint  # noqa: Y015
+
+@_typing.final
+class Resumed(_message.Message):
+    """The stream's frames follow. The first of them carries its text whole."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STREAM_ID_FIELD_NUMBER: _builtins.int
+    NEXT_ID_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    FIRST_AVAILABLE_ID_FIELD_NUMBER: _builtins.int
+    LAST_ID_FIELD_NUMBER: _builtins.int
+    LIVE_FIELD_NUMBER: _builtins.int
+    stream_id: _builtins.int
+    """The stream."""
+    next_id: _builtins.int
+    """The frame that follows: last_processed_id of RESUME plus one."""
+    epoch: _builtins.int
+    """The one of WELCOME."""
+    first_available_id: _builtins.int
+    """The first frame that can be had, from 1."""
+    last_id: _builtins.int
+    """The last frame there is; 0: none yet."""
+    live: _builtins.bool
+    """There may be more."""
+    def __init__(
+        self,
+        *,
+        stream_id: _builtins.int = ...,
+        next_id: _builtins.int = ...,
+        epoch: _builtins.int = ...,
+        first_available_id: _builtins.int = ...,
+        last_id: _builtins.int = ...,
+        live: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "first_available_id", b"first_available_id", "last_id", b"last_id", "live", b"live", "next_id", b"next_id", "stream_id", b"stream_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Resumed: _TypeAlias = Resumed  # noqa: Y015
+
+@_typing.final
+class ResumeRejected(_message.Message):
+    """The stream cannot be resumed; nothing of it follows."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STREAM_ID_FIELD_NUMBER: _builtins.int
+    CODE_FIELD_NUMBER: _builtins.int
+    FIRST_AVAILABLE_ID_FIELD_NUMBER: _builtins.int
+    LAST_ID_FIELD_NUMBER: _builtins.int
+    stream_id: _builtins.int
+    """The stream."""
+    code: Global___ResumeFailure.ValueType
+    """Why; never unspecified."""
+    first_available_id: _builtins.int
+    """The first frame that can be had, from 1."""
+    last_id: _builtins.int
+    """The last frame there is; 0: none, or not said."""
+    def __init__(
+        self,
+        *,
+        stream_id: _builtins.int = ...,
+        code: Global___ResumeFailure.ValueType = ...,
+        first_available_id: _builtins.int = ...,
+        last_id: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "first_available_id", b"first_available_id", "last_id", b"last_id", "stream_id", b"stream_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResumeRejected: _TypeAlias = ResumeRejected  # noqa: Y015
 
 @_typing.final
 class GoAway(_message.Message):

@@ -1,36 +1,16 @@
-"""The rules of who may say what when: the only file that holds any.
+"""The machine that follows `rules.py`: the tables decide, this file counts.
 
-Both ends run this same machine on the same messages, so there is one table for the connection and one for
-each stream, and a role only decides whose fault a violation is. How it is used, in order:
-
-1. A message is looked up as (state, kind) in `CONNECTION_TABLE`; no entry, no such message now. A FLUSH that
-   ends its stream has the kind `Final`. Who may send a kind follows from the kind: `CLIENT_KINDS`,
-   `SERVER_KINDS`.
-2. The two directions cross in flight. A SUBMIT may have left before its sender saw GOAWAY, so the *receiver*
-   accepts what `CROSSINGS` adds (and refuses the request politely), the sender does not. After BYE the client
-   looks at nothing that still arrives.
-3. A message about a stream is then looked up in `STREAM_TABLE`. A stream that is not known is IDLE if its
-   number was never given out, ENDED if it was: numbers rise, so one integer remembers every stream that ever
-   was, and an ACK or CANCEL that crossed with the end of a stream is legal for ever.
-4. Three rules of arithmetic are not in the tables: SUBMIT and CANCEL count up by one; frames are numbered and
-   offset as `cursor.py` says, in the session's epoch; an ACK names no frame above the last one sent. For
-   ended streams the last is remembered `REMEMBERED_STREAMS` back.
-5. Everything is checked before anything is changed. A violation of ours raises `LocalProtocolError` and
-   leaves the machine as it was; one of the peer's raises `RemoteProtocolError` and leaves it in ERROR, for
-   good.
-
-The machine knows no encoding, no text and no window, and never waits.
+What it adds is arithmetic (rule 5 there): which sequence id, frame id, offset and epoch is next. A call checks
+everything before it changes anything, so one that raises has changed nothing; who is at fault follows from
+who spoke. The machine knows no encoding, no text and no window, and never waits.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from enum import Enum
-from types import MappingProxyType
-from typing import TypeAlias
+from collections.abc import Sequence
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from .cursor import ReceiveCursor, Verdict
 from .envelope import CodedDelta, InvalidSubmit, Outgoing
@@ -38,141 +18,60 @@ from .errors import CloseCode, LocalProtocolError, RemoteProtocolError
 from .messages import (
     Accepted,
     Ack,
-    Bye,
     Cancel,
     Delta,
-    Error,
+    Durability,
     Final,
     Flush,
     Frame,
-    GoAway,
     Hello,
-    Message,
     Refused,
+    Resume,
+    Resumed,
+    ResumeRejected,
     Submit,
     Welcome,
 )
-
-__all__ = [
-    "CLIENT_KINDS",
-    "CONNECTION_TABLE",
-    "CROSSINGS",
-    "MAX_PENDING",
-    "REMEMBERED_STREAMS",
-    "SERVER_KINDS",
-    "STREAM_TABLE",
-    "ConnectionState",
-    "Kind",
-    "ProtocolState",
-    "Role",
-    "StreamState",
-]
-
-MAX_PENDING = 1024
-"""SUBMITs without an answer. A server refuses far fewer; this bounds the table if a client floods."""
-
-REMEMBERED_STREAMS = 256
-"""Ended streams whose last frame id is kept to check acknowledgements: four times those of a connection."""
-
-
-class Role(Enum):
-    """Which end of the connection."""
-
-    CLIENT = "client"
-    SERVER = "server"
-
-
-class ConnectionState(Enum):
-    """Where a connection is."""
-
-    START = "start"
-    """Nothing was said."""
-    GREETING = "greeting"
-    """HELLO was said, WELCOME not yet."""
-    OPEN = "open"
-    """Requests and streams."""
-    DRAINING = "draining"
-    """GOAWAY was said: streams go on, no new ones."""
-    CLOSED = "closed"
-    """BYE was said."""
-    ERROR = "error"
-    """The peer broke the rules."""
-
-
-class StreamState(Enum):
-    """Where a stream is."""
-
-    IDLE = "idle"
-    """No such stream yet."""
-    SUBMITTED = "submitted"
-    """Asked for, not answered."""
-    ACCEPTED = "accepted"
-    """It has a number and no frames."""
-    STREAMING = "streaming"
-    """It has frames."""
-    ENDED = "ended"
-    """It had its last frame, or was refused."""
-
-
-Kind: TypeAlias = type[Message] | type[Final]
-
-CLIENT_KINDS: tuple[Kind, ...] = (Hello, Submit, Cancel, Ack, Bye)
-SERVER_KINDS: tuple[Kind, ...] = (Welcome, Accepted, Refused, Delta, Flush, Final, Error, GoAway)
-
-_S = ConnectionState
-_FRAMES: tuple[Kind, ...] = (Delta, Flush, Final, Error)
-_ANSWERS: tuple[Kind, ...] = (Accepted, Refused, *_FRAMES)
-
-CONNECTION_TABLE: Mapping[tuple[ConnectionState, Kind], ConnectionState] = MappingProxyType(
-    {
-        (_S.START, Hello): _S.GREETING,
-        (_S.GREETING, Welcome): _S.OPEN,
-        (_S.GREETING, Bye): _S.CLOSED,
-        **{(_S.OPEN, kind): _S.OPEN for kind in (Submit, Cancel, Ack, *_ANSWERS)},
-        (_S.OPEN, GoAway): _S.DRAINING,
-        (_S.OPEN, Bye): _S.CLOSED,
-        **{(_S.DRAINING, kind): _S.DRAINING for kind in (Cancel, Ack, *_ANSWERS)},
-        (_S.DRAINING, Bye): _S.CLOSED,
-    }
+from .rules import (
+    CLIENT_KINDS,
+    CONNECTION_TABLE,
+    CROSSINGS,
+    MAX_PENDING,
+    REMEMBERED_STREAMS,
+    SERVER_KINDS,
+    STREAM_TABLE,
+    ConnectionState,
+    Kind,
+    Role,
+    StreamState,
 )
-"""(state, kind) -> next state; what is absent is forbidden."""
 
-CROSSINGS: Mapping[tuple[ConnectionState, Kind], ConnectionState] = MappingProxyType(
-    {(_S.DRAINING, Submit): _S.DRAINING}
-)
-"""What only a receiver accepts, because it was sent before the sender could know the state."""
-
-_T = StreamState
-
-STREAM_TABLE: Mapping[tuple[StreamState, Kind], StreamState] = MappingProxyType(
-    {
-        (_T.IDLE, Submit): _T.SUBMITTED,
-        (_T.SUBMITTED, Accepted): _T.ACCEPTED,
-        (_T.SUBMITTED, Refused): _T.ENDED,
-        (_T.ACCEPTED, Delta): _T.STREAMING,
-        (_T.ACCEPTED, Flush): _T.STREAMING,
-        (_T.ACCEPTED, Final): _T.ENDED,
-        (_T.ACCEPTED, Error): _T.ENDED,
-        (_T.ACCEPTED, Cancel): _T.ACCEPTED,
-        (_T.STREAMING, Delta): _T.STREAMING,
-        (_T.STREAMING, Flush): _T.STREAMING,
-        (_T.STREAMING, Final): _T.ENDED,
-        (_T.STREAMING, Error): _T.ENDED,
-        (_T.STREAMING, Cancel): _T.STREAMING,
-        (_T.STREAMING, Ack): _T.STREAMING,
-        (_T.ENDED, Cancel): _T.ENDED,
-        (_T.ENDED, Ack): _T.ENDED,
-    }
-)
-"""(state, kind) -> next state; what is absent is forbidden."""
+__all__ = ["ConnectionState", "ProtocolState", "Role"]
 
 
 @frozen
 class _Progress:
-    """A live stream: ACCEPTED or STREAMING."""
+    """A stream that is neither IDLE nor AWAY.
+
+    Attributes:
+        state: Where it is.
+        cursor: Behind its last frame.
+        settled: Whether the next frame must fit ``cursor``. Not while RESUMING but for what was being sent
+            already; nor at the server behind RESUMED, which does not say at which offset: the next frame does.
+        replayable: Whether RESUME can bring what is missing.
+        resume_from: While RESUMING: the last frame that the client has.
+    """
 
     state: StreamState
     cursor: ReceiveCursor
+    settled: bool = True
+    replayable: bool = False
+    resume_from: int = 0
+
+    @property
+    def asked_again(self) -> bool:
+        """Whether it is RESUMING."""
+        return self.state is StreamState.RESUMING
 
 
 class ProtocolState:
@@ -180,11 +79,11 @@ class ProtocolState:
 
     Args:
         role: This end. Its own violations are local errors, the other end's remote ones.
-        max_streams: Streams that a server may have running here at once.
+        max_streams: Streams that a server may begin here to have running at once.
 
     Attributes:
         connection: Where the connection is.
-        next_sequence_id: What the client's next SUBMIT or CANCEL carries; known from WELCOME on.
+        next_sequence_id: What the client's next new SUBMIT or CANCEL carries; known from WELCOME on.
     """
 
     def __init__(self, role: Role, max_streams: int) -> None:
@@ -193,9 +92,12 @@ class ProtocolState:
         self._role = role
         self._max_streams = max_streams
         self._epoch = 0
+        self._asked_session: str | None = None  # of HELLO
+        self._repeats_up_to = 0  # sequence ids that may come again
+        self._repeated = 0  # the last one that did
         self._pending: set[int] = set()  # sequence ids of SUBMITs without an answer
         self._streams: dict[int, _Progress] = {}
-        self._ended: OrderedDict[int, int] = OrderedDict()  # stream id -> last frame id, oldest first
+        self._away: OrderedDict[int, ReceiveCursor] = OrderedDict()  # where streams were left, oldest first
         self._highest_stream_id = 0
 
     @property
@@ -205,28 +107,48 @@ class ProtocolState:
 
     @property
     def open_streams(self) -> int:
-        """Streams that were accepted and have not ended."""
+        """Streams that were accepted, or asked for again, and have not ended."""
         return len(self._streams)
 
     def fail(self) -> None:
         """Enters ERROR, for good."""
         self.connection = ConnectionState.ERROR
 
+    def know_streams(self, highest_stream_id: int) -> None:
+        """Notes that streams up to this number began on earlier connections of the session."""
+        self._highest_stream_id = max(self._highest_stream_id, highest_stream_id)
+
+    def know_position(self, stream_id: int, cursor: ReceiveCursor) -> None:
+        """Notes how far the client got with a stream on earlier connections of the session."""
+        self.know_streams(stream_id)
+        self._leave(stream_id, cursor)
+
+    def position(self, stream_id: int) -> ReceiveCursor | None:
+        """Returns how far a stream came, or None if that is not remembered."""
+        progress = self._streams.get(stream_id)
+        return self._away.get(stream_id) if progress is None else progress.cursor
+
     def judge(self, frame: Frame | CodedDelta) -> Verdict:
         """Says what the receiving client does with a frame; changes nothing.
 
+        A frame that crossed with RESUME is STALE. One after which RESUME can help is a GAP.
+
         Raises:
-            RemoteProtocolError: The stream never was, or has ended before this frame, or a frame is missing.
+            RemoteProtocolError: The stream never was, or has ended before this frame, or a frame is missing
+                that cannot be had again.
         """
         progress = self._streams.get(frame.stream_id)
         if progress is not None:
+            if progress.asked_again:
+                return Verdict.STALE
             verdict = progress.cursor.judge(frame)
-            if verdict is Verdict.GAP:
+            if verdict is Verdict.GAP and not progress.replayable:
                 raise RemoteProtocolError(_misnumbered(frame, progress.cursor))
             return verdict
         if frame.epoch < self._epoch:
             return Verdict.STALE
-        if frame.id <= self._ended.get(frame.stream_id, 0):
+        left = self._away.get(frame.stream_id)
+        if left is not None and frame.id <= left.applied:
             return Verdict.DUPLICATE
         raise RemoteProtocolError(
             f"a frame of stream {frame.stream_id}, which {self._absence(frame.stream_id)}"
@@ -246,34 +168,32 @@ class ProtocolState:
         kind = _kind(message)
         state = self._next_connection_state(kind, speaker)
         match message:
+            case Hello():
+                self._asked_session = message.session_id
             case Welcome():
-                self._epoch = message.epoch
-                self.next_sequence_id = message.last_sequence_id + 1
+                self._welcome(message, speaker)
             case Submit() | InvalidSubmit():
-                self._check_sequence(message.sequence_id, speaker)
-                if len(self._pending) == MAX_PENDING:
-                    raise self._fault(
-                        speaker, f"{MAX_PENDING} SUBMITs are unanswered", CloseCode.QUOTA_EXCEEDED
-                    )
-                self._pending.add(message.sequence_id)
-                self.next_sequence_id += 1
+                self._submit(message, speaker)
             case Cancel():
                 self._check_sequence(message.sequence_id, speaker)
                 self._check_stream(message.stream_id, kind, speaker)
-                self.next_sequence_id += 1
+                self._count(message.sequence_id)
             case Ack():
                 for stream_id, frame_id in message.processed:
                     self._check_stream(stream_id, kind, speaker)
                     self._check_processed(stream_id, frame_id, speaker)
             case Accepted():
-                self._check_accepted(message, speaker)
-                self._pending.remove(message.sequence_id)
-                accepted = STREAM_TABLE[StreamState.SUBMITTED, Accepted]
-                self._streams[message.stream_id] = _Progress(accepted, ReceiveCursor(self._epoch))
-                self._highest_stream_id = message.stream_id
+                self._accepted(message, speaker)
             case Refused():
                 self._check_pending(message.sequence_id, kind, speaker)
                 self._pending.remove(message.sequence_id)
+            case Resume():
+                self._resume(message, speaker)
+            case Resumed():
+                self._resumed(message, speaker)
+            case ResumeRejected():
+                self._check_stream(message.stream_id, kind, speaker)
+                del self._streams[message.stream_id]
         self.connection = state
 
     def advance_frames(
@@ -298,20 +218,95 @@ class ProtocolState:
             progress = changed.get(stream_id) or self._streams.get(stream_id)
             state = self._state_of(stream_id) if progress is None else progress.state
             following = STREAM_TABLE.get((state, kind))
-            if progress is None or following is None:
+            if progress is None or following is None or (progress.asked_again and not progress.settled):
                 reason = f"a frame of stream {stream_id}, which {self._absence(stream_id)}"
                 raise self._fault(speaker, reason)
-            if progress.cursor.judge(frame) is not Verdict.APPLY or frame.epoch != self._epoch:
-                raise self._fault(speaker, _misnumbered(frame, progress.cursor))
-            changed[stream_id] = _Progress(following, progress.cursor.after(frame, size))
+            cursor = progress.cursor
+            if not progress.settled:
+                cursor = evolve(cursor, applied_bytes=frame.offset)
+            if cursor.judge(frame) is not Verdict.APPLY or frame.epoch != self._epoch:
+                raise self._fault(speaker, _misnumbered(frame, cursor))
+            settled = kind in (Delta, Flush)  # nothing follows the others
+            changed[stream_id] = evolve(
+                progress, state=following, cursor=cursor.after(frame, size), settled=settled
+            )
         for stream_id, progress in changed.items():
-            if progress.state is StreamState.ENDED:
+            if progress.state is StreamState.AWAY:
                 del self._streams[stream_id]
-                self._ended[stream_id] = progress.cursor.applied
-                if len(self._ended) > REMEMBERED_STREAMS:
-                    self._ended.popitem(last=False)
+                self._leave(stream_id, progress.cursor)
             else:
                 self._streams[stream_id] = progress
+
+    # ---- steps; each checks before it changes
+
+    def _welcome(self, message: Welcome, speaker: Role) -> None:
+        if message.session_present and message.session_id != self._asked_session:
+            raise self._fault(speaker, "Welcome to a session that Hello did not name")
+        self._epoch = message.epoch
+        self.next_sequence_id = message.last_sequence_id + 1
+        if message.session_present:
+            self._repeats_up_to = message.last_sequence_id
+
+    def _submit(self, message: Submit | InvalidSubmit, speaker: Role) -> None:
+        self._check_sequence(message.sequence_id, speaker)
+        if len(self._pending) == MAX_PENDING:
+            raise self._fault(speaker, f"{MAX_PENDING} SUBMITs are unanswered", CloseCode.QUOTA_EXCEEDED)
+        self._pending.add(message.sequence_id)
+        self._count(message.sequence_id)
+
+    def _count(self, sequence_id: int) -> None:
+        if sequence_id == self.next_sequence_id:
+            self.next_sequence_id += 1
+            self._repeats_up_to = 0  # what is new comes after all repeats
+        else:
+            self._repeated = sequence_id
+
+    def _accepted(self, message: Accepted, speaker: Role) -> None:
+        stream_id = message.stream_id
+        self._check_pending(message.sequence_id, Accepted, speaker)
+        if not message.replayed:
+            if stream_id <= self._highest_stream_id:
+                reason = f"stream id {stream_id} after {self._highest_stream_id}: they rise"
+                raise self._fault(speaker, reason)
+            if speaker is self._role and len(self._streams) >= self._max_streams:
+                raise self._fault(speaker, f"more than {self._max_streams} streams")
+            accepted = STREAM_TABLE[StreamState.SUBMITTED, Accepted]
+            replayable = message.durability is not Durability.NONE
+            self._streams[stream_id] = _Progress(accepted, ReceiveCursor(self._epoch), replayable=replayable)
+        self._pending.remove(message.sequence_id)
+        self.know_streams(stream_id)
+
+    def _resume(self, message: Resume, speaker: Role) -> None:
+        stream_id, after = message.stream_id, message.last_processed_id
+        state = self._check_stream(stream_id, Resume, speaker)
+        progress = self._streams.get(stream_id)
+        if progress is None and len(self._streams) >= MAX_PENDING:
+            raise self._fault(speaker, f"more than {MAX_PENDING} streams", CloseCode.QUOTA_EXCEEDED)
+        cursor = self.position(stream_id) or ReceiveCursor(self._epoch)
+        if self._role is Role.CLIENT and cursor.applied != after:
+            raise self._fault(speaker, f"Resume after frame {after}, where {cursor.applied} was the last")
+        settled = progress is not None and progress.settled  # then frames may still cross
+        self._away.pop(stream_id, None)
+        self._streams[stream_id] = _Progress(state, cursor, settled, replayable=True, resume_from=after)
+
+    def _resumed(self, message: Resumed, speaker: Role) -> None:
+        stream_id = message.stream_id
+        state = self._check_stream(stream_id, Resumed, speaker)
+        progress = self._streams[stream_id]
+        after = progress.resume_from
+        if (message.next_id, message.epoch) != (after + 1, self._epoch):
+            reason = f"Resumed at frame {message.next_id} of epoch {message.epoch}"
+            raise self._fault(speaker, f"{reason}, not at {after + 1} of epoch {self._epoch}")
+        knows_offset = self._role is Role.CLIENT or not after
+        offset = progress.cursor.applied_bytes if self._role is Role.CLIENT else 0
+        cursor = ReceiveCursor(self._epoch, after, offset)
+        self._streams[stream_id] = _Progress(state, cursor, knows_offset, replayable=True)
+        self.know_streams(stream_id)
+
+    def _leave(self, stream_id: int, cursor: ReceiveCursor) -> None:
+        self._away[stream_id] = cursor
+        if len(self._away) > REMEMBERED_STREAMS:
+            self._away.popitem(last=False)
 
     # ---- checks; none changes anything
 
@@ -332,37 +327,37 @@ class ProtocolState:
         progress = self._streams.get(stream_id)
         if progress is not None:
             return progress.state
-        return StreamState.ENDED if stream_id <= self._highest_stream_id else StreamState.IDLE
+        return StreamState.AWAY if stream_id <= self._highest_stream_id else StreamState.IDLE
 
     def _absence(self, stream_id: int) -> str:
-        return "has ended" if self._state_of(stream_id) is StreamState.ENDED else "never began"
+        if self._state_of(stream_id) is StreamState.AWAY:
+            return "has ended, or was not resumed here"
+        return "never began"
 
-    def _check_stream(self, stream_id: int, kind: Kind, speaker: Role) -> None:
+    def _check_stream(self, stream_id: int, kind: Kind, speaker: Role) -> StreamState:
         state = self._state_of(stream_id)
-        if (state, kind) not in STREAM_TABLE:
+        following = STREAM_TABLE.get((state, kind))
+        if following is None:
             raise self._fault(speaker, f"{kind.__name__} for stream {stream_id}, which is {state.value}")
+        return following
 
     def _check_pending(self, sequence_id: int, kind: Kind, speaker: Role) -> None:
         if sequence_id not in self._pending:
             raise self._fault(speaker, f"{kind.__name__} for {sequence_id}, which is no unanswered SUBMIT")
 
     def _check_sequence(self, sequence_id: int, speaker: Role) -> None:
-        if sequence_id != self.next_sequence_id:
-            raise self._fault(speaker, f"sequence id {sequence_id} where {self.next_sequence_id} is next")
+        if sequence_id == self.next_sequence_id or self._repeated < sequence_id <= self._repeats_up_to:
+            return
+        raise self._fault(speaker, f"sequence id {sequence_id} where {self.next_sequence_id} is next")
 
     def _check_processed(self, stream_id: int, frame_id: int, speaker: Role) -> None:
         progress = self._streams.get(stream_id)
-        last = self._ended.get(stream_id) if progress is None else progress.cursor.applied
+        position = self.position(stream_id)
+        last = None if position is None else position.applied
+        if progress is not None and not progress.settled:
+            last = max(progress.cursor.applied, progress.resume_from)
         if last is not None and frame_id > last:
             raise self._fault(speaker, f"Ack of frame {frame_id} of stream {stream_id}, whose last is {last}")
-
-    def _check_accepted(self, message: Accepted, speaker: Role) -> None:
-        self._check_pending(message.sequence_id, Accepted, speaker)
-        if message.stream_id <= self._highest_stream_id:
-            reason = f"stream id {message.stream_id} after {self._highest_stream_id}: they rise"
-            raise self._fault(speaker, reason)
-        if speaker is self._role and len(self._streams) >= self._max_streams:
-            raise self._fault(speaker, f"more than {self._max_streams} streams")
 
     def _fault(
         self, speaker: Role, reason: str, close_code: CloseCode = CloseCode.BAD_MESSAGE

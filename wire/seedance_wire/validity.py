@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from .envelope import MAX_ACK_ENTRIES, CodedDelta, InvalidSubmit, Outgoing
+from .envelope import MAX_ACK_ENTRIES, MAX_CHECKPOINT_ENTRIES, CodedDelta, InvalidSubmit, Outgoing
 from .errors import DecodeError, LocalProtocolError
 from .messages import (
     Accepted,
     Ack,
     Bye,
     Cancel,
+    Checkpoint,
     Delta,
     Error,
     Final,
@@ -24,6 +25,9 @@ from .messages import (
     GoAway,
     Hello,
     Refused,
+    Resume,
+    Resumed,
+    ResumeRejected,
     Submit,
     TokenLogprob,
     Welcome,
@@ -42,6 +46,8 @@ _U32 = 2**32 - 1
 _U64 = 2**64 - 1
 _I64 = 2**63
 _DIGEST_BYTES = 32  # SHA-256
+_PREFIX_BYTES = 16  # of one, where a whole one would be too long for what it is for
+_MAX_TOKEN_BYTES = 256
 
 
 class InvalidFieldError(ValueError):
@@ -131,6 +137,12 @@ def _text(field: str, value: str | None) -> None:
         raise InvalidFieldError(field, "holds a lone surrogate, which is no Unicode text") from None
 
 
+def _size(field: str, value: bytes, low: int, high: int) -> None:
+    if not low <= len(value) <= high:
+        wanted = str(low) if low == high else f"{low} to {high}"
+        raise InvalidFieldError(field, f"must have {wanted} bytes, not {len(value)}")
+
+
 def _texts(field: str, values: Iterable[str]) -> None:
     for index, value in enumerate(values):
         _text(f"{field}[{index}]", value)
@@ -147,14 +159,16 @@ def _hello(message: Hello) -> None:
     _text("sdk_name", message.sdk_name)
     _text("sdk_version", message.sdk_version)
     _texts("capabilities", message.capabilities)
+    _text("session_id", message.session_id)
+    if (message.session_id is None) != (message.resume_token is None):
+        raise InvalidFieldError("resume_token", "stands with session_id and only then")
+    if message.resume_token is not None:
+        _size("resume_token", message.resume_token, 1, _MAX_TOKEN_BYTES)
 
 
 def _submit(message: Submit) -> None:
     _number("sequence_id", message.sequence_id, 1, _U64)
-    if not 16 <= len(message.idempotency_key) <= 64:
-        raise InvalidFieldError(
-            "idempotency_key", f"must have 16 to 64 bytes, not {len(message.idempotency_key)}"
-        )
+    _size("idempotency_key", message.idempotency_key, 16, 64)
     _text("model", message.model)
     inputs = [name for name in ("messages", "prompt", "token_ids") if getattr(message, name) is not None]
     if len(inputs) != 1:
@@ -169,6 +183,7 @@ def _submit(message: Submit) -> None:
     _text("prompt", message.prompt)
     _signed("token_ids", message.token_ids or ())
     _number("deadline_ms", message.deadline_ms, 0, _U64)
+    _number("continues", message.continues, 1, _U64)
     sampling = message.sampling
     for name in ("top_k", "seed", "max_tokens", "min_tokens", "top_logprobs"):
         _number(name, getattr(sampling, name), -_I64, _I64 - 1)
@@ -180,6 +195,13 @@ def _submit(message: Submit) -> None:
 def _cancel(message: Cancel) -> None:
     _number("sequence_id", message.sequence_id, 1, _U64)
     _number("stream_id", message.stream_id, 1, _U64)
+
+
+def _resume(message: Resume) -> None:
+    _number("stream_id", message.stream_id, 1, _U64)
+    _number("last_processed_id", message.last_processed_id, 0, _U64 - 1)
+    if message.digest is not None:
+        _size("digest", message.digest, _PREFIX_BYTES, _PREFIX_BYTES)
 
 
 def _ack(message: Ack) -> None:
@@ -200,11 +222,42 @@ def _welcome(message: Welcome) -> None:
     _number("minor_version", message.minor_version, 0, _U32)
     _text("server_version", message.server_version)
     _texts("capabilities", message.capabilities)
+    _size("resume_token", message.resume_token, 0, _MAX_TOKEN_BYTES)
+    _number("retention_ms", message.retention_ms, 0, _U64)
+    _number("resume_window_ms", message.resume_window_ms, 0, _U64)
 
 
 def _accepted(message: Accepted) -> None:
     _number("sequence_id", message.sequence_id, 1, _U64)
     _number("stream_id", message.stream_id, 1, _U64)
+    _available(message)
+
+
+def _available(message: Accepted | Resumed | ResumeRejected) -> None:
+    _number("first_available_id", message.first_available_id, 1, _U64)
+    _number("last_id", message.last_id, 0, _U64)
+
+
+def _resumed(message: Resumed) -> None:
+    _number("stream_id", message.stream_id, 1, _U64)
+    _number("next_id", message.next_id, 1, _U64)
+    _number("epoch", message.epoch, 1, _U64)
+    _available(message)
+
+
+def _resume_rejected(message: ResumeRejected) -> None:
+    _number("stream_id", message.stream_id, 1, _U64)
+    _available(message)
+
+
+def _checkpoint(message: Checkpoint) -> None:
+    _number("sequence_id", message.sequence_id, 0, _U64)
+    _number("timestamp_ms", message.timestamp_ms, 0, _U64)
+    _number("streams entries", len(message.streams), 0, MAX_CHECKPOINT_ENTRIES)
+    for stream in message.streams:
+        _number("stream_id", stream.stream_id, 1, _U64)
+        _number("frame_id", stream.frame_id, 1, _U64)
+        _size("digest", stream.digest, _PREFIX_BYTES, _PREFIX_BYTES)
 
 
 def _refused(message: Refused) -> None:
@@ -257,8 +310,7 @@ def _final(final: Final) -> None:
     _number("final.usage.prompt_tokens", final.usage.prompt_tokens, 0, _U64)
     _number("final.usage.completion_tokens", final.usage.completion_tokens, 0, _U64)
     _number("final.usage.cached_tokens", final.usage.cached_tokens, 0, _U64)
-    if len(final.digest) != _DIGEST_BYTES:
-        raise InvalidFieldError("final.digest", f"must have {_DIGEST_BYTES} bytes, not {len(final.digest)}")
+    _size("final.digest", final.digest, _DIGEST_BYTES, _DIGEST_BYTES)
     if isinstance(final.stop, str):
         _text("final.stop", final.stop)
     else:
@@ -280,6 +332,7 @@ _RULES: Mapping[type, Callable[..., None]] = {
     Ack: _ack,
     Bye: _bye,
     Cancel: _cancel,
+    Checkpoint: _checkpoint,
     CodedDelta: _coded_delta,
     Delta: _delta,
     Error: _error,
@@ -287,6 +340,9 @@ _RULES: Mapping[type, Callable[..., None]] = {
     GoAway: _goaway,
     Hello: _hello,
     Refused: _refused,
+    Resume: _resume,
+    ResumeRejected: _resume_rejected,
+    Resumed: _resumed,
     Submit: _submit,
     Welcome: _welcome,
 }

@@ -32,13 +32,17 @@ class SlidingWindow:
     """How much of one stream may be on its way to the application.
 
     Times are seconds on any clock that does not go back, the same one for all calls.
+
+    Args:
+        after_id: The last frame that the client has already, where a stream is resumed. It may still
+            acknowledge frames up to there, which changes nothing.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, after_id: int = 0) -> None:
         self._size = _INITIAL_FRAMES
         self._sent: deque[tuple[int, int, float]] = deque()  # (id, bytes, sent at); at most _MAXIMUM_FRAMES
         self._bytes = 0
-        self._newest_id = 0
+        self._newest_id = after_id
 
     @property
     def size(self) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -20,20 +19,16 @@ from seedance_server.journal.errors import (
     StreamNotFound,
     TooManyEarlyMessages,
 )
-from seedance_server.journal.interface import Journal
-from seedance_server.journal.limits import JournalLimits
 from seedance_server.journal.records import StreamState
 from tests.server.journal.journal_made import (
     LIMITS,
     TOKEN_HASH,
+    MakeJournal,
     frames_from,
     new_session,
     new_stream,
     running,
 )
-
-MakeJournal = Callable[[JournalLimits], Journal]
-"""Gives a journal on one storage, the same at each call."""
 
 
 class JournalConformance:

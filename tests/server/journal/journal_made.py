@@ -17,6 +17,7 @@ __all__ = [
     "LIMITS",
     "TOKEN_HASH",
     "InlineExecutor",
+    "MakeJournal",
     "WallClock",
     "frames_from",
     "new_session",
@@ -27,6 +28,9 @@ __all__ = [
 LIMITS = JournalLimits(commit_interval_s=0, sweep_interval_s=1e9, soft_free_bytes=0, ballast_bytes=0)
 """Nothing waits for company or runs by itself, and the disk of the machine has no say."""
 TOKEN_HASH = bytes(range(32))
+
+MakeJournal = Callable[[JournalLimits], Journal]
+"""Gives a journal on one storage, the same at each call."""
 
 
 class InlineExecutor:

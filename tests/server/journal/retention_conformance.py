@@ -17,10 +17,10 @@ from seedance_server.journal.errors import (
 )
 from seedance_server.journal.interface import Journal
 from seedance_server.journal.records import StreamState
-from tests.server.journal.conformance import MakeJournal
 from tests.server.journal.journal_made import (
     LIMITS,
     TOKEN_HASH,
+    MakeJournal,
     WallClock,
     frames_from,
     new_session,

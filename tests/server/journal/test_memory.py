@@ -6,8 +6,8 @@ import pytest
 
 from seedance_server.journal.limits import JournalLimits
 from seedance_server.journal.memory import MemoryJournal
-from tests.server.journal.conformance import JournalConformance, MakeJournal
-from tests.server.journal.journal_made import WallClock
+from tests.server.journal.conformance import JournalConformance
+from tests.server.journal.journal_made import MakeJournal, WallClock
 from tests.server.journal.retention_conformance import RetentionConformance
 
 

@@ -17,10 +17,11 @@ from attrs import evolve
 from seedance_server.journal.errors import Fenced, JournalFull, JournalInUse, JournalUnusable
 from seedance_server.journal.sqlite import SqliteJournal
 from seedance_server.journal.writer import FileSystem
-from tests.server.journal.conformance import JournalConformance, MakeJournal
+from tests.server.journal.conformance import JournalConformance
 from tests.server.journal.journal_made import (
     LIMITS,
     InlineExecutor,
+    MakeJournal,
     WallClock,
     frames_from,
     new_session,

@@ -6,7 +6,7 @@ and holds no traceback; text that can't fit the model's context is refused befor
 
 A conversation that ends with an assistant's message is continued: the new text follows that message's last
 character. A model without a template gets `DEFAULT_TEMPLATE`, a plain transcript that base models go on
-with.
+with. A turn that follows exact ids is what the template writes behind an answer, so the ids stay as they are.
 
 Thread-safe: after construction nothing is changed, neither here nor in the tokenizers (whose truncation,
 padding and "split special tokens" are settings of the object, so that one that is shared may not be set per
@@ -85,8 +85,11 @@ class PromptEncoder:
         nonce = nonce or str(secrets.randbits(128))
         self._control = ControlTokens(backend, find_control_texts(backend, self._template), nonce)
         self._plain, self._plain_ids = twin_tokenizer(backend, {})
+        self._line_break: list[int] = self._plain.encode("\n", add_special_tokens=False).ids
         self._longest_token = max(map(len, tokenizer.get_vocab()))
         self._prefix, self._suffix = _frame(tokenizer)
+        self._added_ids = frozenset(tokenizer.added_tokens_decoder)
+        self._answer = f"answer{nonce}"  # stands for an earlier one; nobody else can write it
 
     def encode_chat(self, messages: Sequence[ChatTurn], parse_special: bool = False) -> list[int]:
         """Applies the chat template and encodes the result.
@@ -110,12 +113,43 @@ class PromptEncoder:
         ids = self._encode(rendered, "messages", parse_special=parse_special)
         return ids if self._has_template else self._prefix + ids  # a template writes its own BOS
 
-    def encode_text(self, prompt: str, parse_special: bool = False) -> list[int]:
+    def encode_turn(
+        self, messages: Sequence[ChatTurn], preceding_ids: Sequence[int], parse_special: bool = False
+    ) -> list[int]:
+        """Encodes the next turn of a conversation whose ids so far are kept as they are.
+
+        Args:
+            messages: What is new; usually one message of the user.
+            preceding_ids: Prompt and answer of the turn before, with the end token if one was generated (the
+                template's own is then left out).
+            parse_special: As for `encode_chat`.
+
+        Returns:
+            ``preceding_ids``, then the ids of what is new; at their end the assistant's turn is open.
+
+        Raises:
+            InvalidParameter: As for `encode_chat`.
+            TemplateError: The template refuses these messages behind an answer, or shows no earlier answers.
+            ContextLengthExceeded: All together surely has more tokens than fit.
+        """
+        self._check_messages(messages)
+        self._check_length(sum(len(turn.content or "") for turn in messages), len(preceding_ids))
+        before = [{"role": "user", "content": "question"}, {"role": "assistant", "content": self._answer}]
+        rendered = self._render(messages, marked=not parse_special, before=before)
+        _, answer, new = rendered.rpartition(self._answer)
+        if not answer:
+            raise TemplateError("it shows no earlier answers, so nothing can follow one")
+        ids = self._encode_inside(new, "messages", parse_special=parse_special)
+        return [*preceding_ids, *self._without_end(ids, preceding_ids)]
+
+    def encode_text(self, prompt: str, parse_special: bool = False, *, is_start: bool = True) -> list[int]:
         """Encodes a prompt without a template, with what the tokenizer puts around any text (BOS).
 
         Args:
             prompt: The text to continue.
             parse_special: Trust the text: control tokens written in it count, as in `tokenizer(prompt)`.
+            is_start: False if the text goes on behind other ids: nothing is put around it or before its first
+                word.
 
         Returns:
             Token ids.
@@ -129,12 +163,14 @@ class PromptEncoder:
         if not prompt.strip():
             raise InvalidParameter("prompt", "must hold more than white space")
         text = prompt if parse_special else self._control.mark(prompt)
+        if not is_start:
+            return self._encode_inside(text, "prompt", parse_special=parse_special)
         return self._prefix + self._encode(text, "prompt", parse_special=parse_special) + self._suffix
 
-    def _check_length(self, characters: int) -> None:
+    def _check_length(self, characters: int, tokens_before: int = 0) -> None:
         # No token stands for more characters than the longest one has. (A tokenizer that drops or merges what
         # it doesn't know could fit more; nobody needs a megabyte of spaces.)
-        at_least = -(-characters // self._longest_token)
+        at_least = tokens_before - (-characters // self._longest_token)
         if at_least > self._limit:
             raise ContextLengthExceeded(at_least, self._limit, exact=False)
 
@@ -154,8 +190,10 @@ class PromptEncoder:
         if messages[-1].role == "assistant" and not (messages[-1].content or "").strip():
             raise InvalidParameter("messages", "must not end with an empty message of the assistant")
 
-    def _render(self, messages: Sequence[ChatTurn], *, marked: bool) -> str:
-        conversation = []
+    def _render(
+        self, messages: Sequence[ChatTurn], *, marked: bool, before: Sequence[dict[str, str]] = ()
+    ) -> str:
+        conversation = list(before)
         for index, turn in enumerate(messages):
             content = turn.content or ""
             _check_unicode(
@@ -190,6 +228,23 @@ class PromptEncoder:
         if not ids:
             raise InvalidParameter(field, "must hold text that this model's tokenizer knows")
         return ids
+
+    def _encode_inside(self, text: str, field: str, *, parse_special: bool) -> list[int]:
+        """Ids of a text that isn't the start of one: many tokenizers put a space before the first word."""
+        head = self._line_break
+        ids = self._encode(f"\n{text}", field, parse_special=parse_special)
+        if len(ids) > len(head) and ids[: len(head)] == head:
+            return ids[len(head) :]
+        return self._encode(text, field, parse_special=parse_special)  # it melts with the line break
+
+    def _without_end(self, ids: list[int], preceding_ids: Sequence[int]) -> list[int]:
+        """``ids`` less an end token at their start that the answer before has generated already."""
+        end = preceding_ids[-1] if preceding_ids else None
+        if end not in self._added_ids or end not in ids:
+            return ids
+        behind = ids.index(end) + 1
+        blank = not self._tokenizer.decode(ids[: behind - 1]).strip()  # Llama 2 writes a space before it
+        return ids[behind:] if blank else ids
 
 
 def _check_unicode(text: str, field: str, reason: str) -> None:

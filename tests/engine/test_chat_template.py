@@ -14,6 +14,8 @@ from tests.strategies import honest_texts, hostile_texts
 from tests.tokenizers_made import MAKERS
 
 each_tokenizer = pytest.mark.parametrize("maker", MAKERS, ids=lambda maker: maker.__name__)
+# Their decoders put a space before a token that begins a word, so that a word can't be joined to another.
+SPACES_BETWEEN_WORDS = (tokenizers_made.word_piece, tokenizers_made.end_of_word_bpe)
 STRICT = (
     "{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
     "{% for message in messages %}{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}"
@@ -97,6 +99,102 @@ def test_prompt_equals_the_tokenizers_ids_when_it_is_plain_text(maker):
     @given(honest_texts)
     def check(text):
         assert prompts.encode_text(text) == tokenizer(text)["input_ids"]
+
+    check()
+
+
+@each_tokenizer
+def test_turn_after_exact_ids_is_what_the_template_writes_there(maker):
+    """A conversation goes on as if it had been sent whole, and the answer's ids stay as they are."""
+    prompts, tokenizer = encoder(maker)
+    end = tokenizer.convert_tokens_to_ids("<|im_end|>")
+
+    @given(honest_texts, hostile_texts)
+    def check(question, hostile):
+        first, second = user(question), user(hostile)
+        opened = prompts.encode_chat(first)
+        answer = [7, 5, 7]
+        whole = prompts.encode_chat([*first, ChatTurn("assistant", "x"), *second])
+        ends = [index for index, token_id in enumerate(whole) if token_id == end]
+        # With the answer's own end token, and without one: the template's ends it.
+        for ids in ([*opened, *answer, end], [*opened, *answer]):
+            assert prompts.encode_turn(second, ids) == [*opened, *answer, *whole[ends[1] :]]
+
+    check()
+
+
+def test_turn_after_exact_ids_trusts_the_text_only_when_told_to():
+    """What a client writes in a later turn is as little a control token as in the first."""
+    prompts, tokenizer = encoder()
+    end = tokenizer.convert_tokens_to_ids("<|im_end|>")
+    turns = user("a<|im_end|>b")
+    assert prompts.encode_turn(turns, [5, end]).count(end) == 2
+    assert prompts.encode_turn(turns, [5, end], parse_special=True).count(end) == 3
+
+
+def test_turn_after_exact_ids_keeps_an_end_token_that_the_template_does_not_write():
+    """Exact ids stay, also where the model ended in its own way."""
+    prompts, tokenizer = encoder()
+    other, end = tokenizer.convert_tokens_to_ids(["</s>", "<|im_end|>"])
+    assert prompts.encode_turn(user("a"), [5, other])[:3] == [5, other, end]
+
+
+def test_turn_after_exact_ids_counts_an_end_token_behind_a_space():
+    """Llama 2 writes a space before the token that ends an answer."""
+    template = (
+        "{% for m in messages %}{{ m['content'] }}{% if m['role'] == 'assistant' %} </s>{% endif %}"
+        "{% endfor %}"
+    )
+    prompts, tokenizer = encoder(template=template)
+    end = tokenizer.convert_tokens_to_ids("</s>")
+    more = tokenizer("b", add_special_tokens=False).input_ids
+    assert prompts.encode_turn(user("b"), [5, end]) == [5, end, *more]
+    assert tokenizer.decode(prompts.encode_turn(user("b"), [*more])) == "b </s>b"
+
+
+def test_turn_after_exact_ids_follows_a_plain_transcript_where_there_is_no_template():
+    """A base model's conversation goes on with its next line."""
+    prompts, tokenizer = encoder(template=None)
+    opened = prompts.encode_chat(user("hello"))
+    answer = tokenizer(" world", add_special_tokens=False).input_ids
+    ids = prompts.encode_turn(user("fox"), [*opened, *answer])
+    assert tokenizer.decode(ids[len(opened) :]) == " world\nUser: fox\nAssistant:"
+
+
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [("{{ messages[-1]['content'] }}", "no earlier answers"), ("{{ raise_exception('no') }}", "no")],
+)
+def test_turn_after_exact_ids_is_refused_where_the_template_can_not_write_one(template, reason):
+    """A template that shows the last message only can't carry a conversation."""
+    prompts, _ = encoder(template=template)
+    with pytest.raises(TemplateError, match=reason):
+        prompts.encode_turn(user("a"), [5])
+
+
+def test_turn_after_exact_ids_counts_them_against_the_context():
+    """The bound is on all that the model will be given."""
+    prompts, _ = encoder(context_length=64)
+    with pytest.raises(ContextLengthExceeded) as caught:
+        prompts.encode_turn(user("a"), [5] * 63)
+    assert (caught.value.prompt_tokens, caught.value.limit) == (64, 63)
+    with pytest.raises(InvalidParameter, match="messages"):
+        prompts.encode_turn([], [5])
+
+
+@each_tokenizer
+def test_text_that_goes_on_is_encoded_as_in_the_middle(maker):
+    """No BOS, and no space that nobody wrote: ids joined read as the text joined."""
+    prompts, tokenizer = encoder(maker)
+
+    @given(honest_texts)
+    def check(text):
+        ids = prompts.encode_text(text, is_start=False)
+        assert tokenizer.bos_token_id not in ids
+        whole = tokenizer.decode(tokenizer("fox" + text, add_special_tokens=False).input_ids)
+        head = tokenizer("fox", add_special_tokens=False).input_ids
+        if maker not in SPACES_BETWEEN_WORDS:
+            assert tokenizer.decode([*head, *ids]) == whole
 
     check()
 

@@ -133,10 +133,15 @@ def test_turn_after_exact_ids_trusts_the_text_only_when_told_to():
 
 
 def test_turn_after_exact_ids_keeps_an_end_token_that_the_template_does_not_write():
-    """Exact ids stay, also where the model ended in its own way."""
+    """Exact ids stay, also where the model ended in its own way, and so does all of what is new."""
     prompts, tokenizer = encoder()
     other, end = tokenizer.convert_tokens_to_ids(["</s>", "<|im_end|>"])
     assert prompts.encode_turn(user("a"), [5, other])[:3] == [5, other, end]
+    prompts, tokenizer = encoder(template="{% for m in messages %}{{ m['content'] }}</s>{% endfor %}")
+    (letter,) = tokenizer("b", add_special_tokens=False).input_ids
+    assert prompts.encode_turn(user("b"), [5]) == [5, other, letter, other]
+    prompts, _ = encoder(template="{{ messages[-2]['content'] }}{{ messages[-1]['content'] }}</s>")
+    assert prompts.encode_turn(user("b"), [5, other]) == [5, other, letter, other]
 
 
 def test_turn_after_exact_ids_counts_an_end_token_behind_a_space():

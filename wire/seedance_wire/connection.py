@@ -17,13 +17,11 @@ from typing import TypeAlias
 from attrs import frozen
 
 from .codec import make_codec
-from .cursor import ReceiveCursor, Verdict
-from .delta import apply_difference, context_after, difference
-from .envelope import CodedDelta, InvalidSubmit, Outgoing
+from .cursor import ReceiveCursor
+from .delta import context_after, difference
+from .envelope import CodedDelta, Gap, InvalidSubmit, Outgoing
 from .errors import (
     CloseCode,
-    DecodeError,
-    DivergedError,
     LocalProtocolError,
     MessageTooLargeError,
     RemoteProtocolError,
@@ -34,12 +32,12 @@ from .messages import (
     Delta,
     Error,
     Flush,
-    Frame,
     Message,
     Resumed,
     ResumeRejected,
     Welcome,
 )
+from .received_streams import ReceivedStreams
 from .running_digest import RunningDigest
 from .state import ConnectionState, ProtocolState, Role
 
@@ -50,19 +48,6 @@ MAX_MESSAGE_BYTES = 262_144
 case.
 
 A window of one stream holds as many bytes, so a client that reads this much can be sent any frame."""
-
-
-@frozen(kw_only=True)
-class Gap:
-    """A frame came that does not fit, of a stream that can be resumed; it and what follows it are dropped.
-
-    Attributes:
-        stream_id: The stream. RESUME from the last frame that was given out brings what is missing.
-        frame_id: The frame that came.
-    """
-
-    stream_id: int
-    frame_id: int
 
 
 Event: TypeAlias = Message | InvalidSubmit | Gap
@@ -118,12 +103,11 @@ class Connection:
         self._max_outgoing_bytes = MAX_MESSAGE_BYTES
         self._state = ProtocolState(role, max_streams)
         self._events: deque[Event] = deque()  # of one WebSocket message, if drained as asked
-        self._contexts: dict[int, int] = {}  # delta context of each stream that has one
-        self._digests: dict[int, RunningDigest] = {}  # client: of each stream's text so far
+        self._contexts: dict[int, int] = {}  # server: delta context of each stream that has one
+        self._received = ReceivedStreams(self._state)
         self._messages_sent = self._messages_received = 0
         self._bytes_sent = self._bytes_received = 0
-        self._frames_sent = self._frames_received = self._differences_sent = 0
-        self._duplicates = self._stale = 0
+        self._frames_sent = self._differences_sent = 0
 
     @property
     def state(self) -> ConnectionState:
@@ -171,13 +155,20 @@ class Connection:
             cursor: Behind the last frame applied, of whichever epoch.
             digest: Of the text up to there.
         """
-        self._state.know_position(stream_id, cursor)
-        self._digests[stream_id] = digest
+        self._received.know(stream_id, cursor, digest)
 
     def position(self, stream_id: int) -> tuple[ReceiveCursor, RunningDigest] | None:
         """Returns how far a stream came here and the digest of its text, or None if it is not running."""
-        cursor, digest = self._state.position(stream_id), self._digests.get(stream_id)
-        return None if cursor is None or digest is None else (cursor, digest)
+        return self._received.position(stream_id)
+
+    def fail(self, reason: str) -> RemoteProtocolError:
+        """Notes that the peer broke a rule that only the caller knows; the connection is in state ERROR.
+
+        Returns:
+            The error, to be raised.
+        """
+        self._state.fail()
+        return RemoteProtocolError(reason)
 
     def send(self, *messages: Message) -> bytes | str:
         """Notes that these messages are sent, and returns them as one WebSocket message.
@@ -216,7 +207,10 @@ class Connection:
         self._frames_sent += len(frames)
         self._differences_sent += sum(isinstance(outgoing, CodedDelta) for outgoing in coded)
         for stream_id, context in contexts.items():
-            self._set_context(stream_id, context)
+            if context is None:
+                self._contexts.pop(stream_id, None)
+            else:
+                self._contexts[stream_id] = context
         self._messages_sent += 1
         self._bytes_sent += size
         return payload
@@ -255,10 +249,10 @@ class Connection:
             bytes_sent=self._bytes_sent,
             bytes_received=self._bytes_received,
             frames_sent=self._frames_sent,
-            frames_received=self._frames_received,
+            frames_received=self._received.applied,
             differences_sent=self._differences_sent,
-            duplicates_dropped=self._duplicates,
-            stale_dropped=self._stale,
+            duplicates_dropped=self._received.duplicates,
+            stale_dropped=self._received.stale,
             open_streams=self._state.open_streams,
             pending_submits=self._state.pending_submits,
         )
@@ -317,78 +311,22 @@ class Connection:
                 self._state.advance(Role.CLIENT, request)
                 self._events.append(request)
             return
-        from_server = self._codec.decode_server(data)
-        for message in from_server:
+        for message in self._codec.decode_server(data):
             if isinstance(message, Delta | CodedDelta | Flush | Error):
-                self._receive_frame(message)
+                event = self._received.apply(message)
+                if event is not None:
+                    self._events.append(event)
                 continue
             self._state.advance(Role.SERVER, message)
             match message:
                 case Welcome():
                     self._max_outgoing_bytes = message.limits.max_message_bytes
                 case Accepted() if not message.replayed:
-                    self._digests[message.stream_id] = RunningDigest()
+                    self._received.begin(message.stream_id)
                 case Resumed():
-                    self._set_context(message.stream_id, None)
-                    self._digests.setdefault(message.stream_id, RunningDigest())
+                    self._received.resumed(message.stream_id)
                 case ResumeRejected():
-                    self._digests.pop(message.stream_id, None)
+                    self._received.forget(message.stream_id)
                 case Checkpoint():
-                    self._compare(message)
+                    self._received.compare(message)
             self._events.append(message)
-
-    def _compare(self, checkpoint: Checkpoint) -> None:
-        for stream in checkpoint.streams:
-            position = self.position(stream.stream_id)
-            if position is None or position[0].applied != stream.frame_id:
-                continue
-            ours = position[1].prefix
-            if ours is not None and ours != stream.digest:
-                raise DivergedError(stream.stream_id)
-
-    def _receive_frame(self, received: Frame | CodedDelta) -> None:
-        match self._state.judge(received):
-            case Verdict.DUPLICATE:
-                self._duplicates += 1
-                return
-            case Verdict.STALE:
-                self._stale += 1
-                return
-            case Verdict.GAP:
-                self._events.append(Gap(stream_id=received.stream_id, frame_id=received.id))
-                return
-        frame = self._undo_difference(received) if isinstance(received, CodedDelta) else received
-        text = frame.text.encode() if isinstance(frame, Delta) else b""
-        self._state.advance_frames(Role.SERVER, (frame,), (len(text),))
-        stream_id = frame.stream_id
-        if isinstance(frame, Delta):
-            self._set_context(stream_id, context_after(frame.text, self._contexts.get(stream_id)))
-            self._digests[stream_id].update(text)
-        else:
-            self._set_context(stream_id, None)
-            if isinstance(frame, Error) or frame.final is not None:
-                whole = self._digests.pop(stream_id).whole
-                if whole and isinstance(frame, Flush) and frame.final and frame.final.digest != whole:
-                    raise DivergedError(stream_id)
-        self._frames_received += 1
-        self._events.append(frame)
-
-    def _undo_difference(self, frame: CodedDelta) -> Delta:
-        context = self._contexts.get(frame.stream_id)
-        if context is None:
-            raise DecodeError(f"stream {frame.stream_id}: a difference to nothing")
-        return Delta(
-            stream_id=frame.stream_id,
-            id=frame.id,
-            epoch=frame.epoch,
-            offset=frame.offset,
-            text=apply_difference(frame.difference, context),
-            token_count=frame.token_count,
-            logprobs=frame.logprobs,
-        )
-
-    def _set_context(self, stream_id: int, context: int | None) -> None:
-        if context is None:
-            self._contexts.pop(stream_id, None)
-        else:
-            self._contexts[stream_id] = context

@@ -23,6 +23,7 @@ __all__ = [
     "CodedDelta",
     "FromClient",
     "FromServer",
+    "Gap",
     "InvalidSubmit",
     "Outgoing",
     "check_envelope",
@@ -64,6 +65,19 @@ class InvalidSubmit:
     sequence_id: int
     field: str
     reason: str
+
+
+@frozen(kw_only=True)
+class Gap:
+    """A frame came that does not fit, of a stream that can be resumed. It and what follows it are dropped.
+
+    Attributes:
+        stream_id: The stream. RESUME from the last frame that was given out brings what is missing.
+        frame_id: The frame that came.
+    """
+
+    stream_id: int
+    frame_id: int
 
 
 FromClient: TypeAlias = ClientMessage | InvalidSubmit

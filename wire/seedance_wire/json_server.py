@@ -173,13 +173,14 @@ def _welcome(fields: Fields) -> Welcome:
 
 
 def _accepted(fields: Fields) -> Accepted:
+    first = fields.optional_integer("first_available_id")
     return Accepted(
         sequence_id=fields.integer("sequence_id"),
         stream_id=fields.integer("stream_id"),
         durability=fields.choice("durability", _DURABILITIES),
         replayed=fields.flag("replayed"),
-        first_available_id=fields.integer("first_available_id"),
-        last_id=fields.integer("last_id"),
+        first_available_id=1 if first is None else first,
+        last_id=fields.optional_integer("last_id") or 0,
     )
 
 

@@ -184,7 +184,7 @@ def _accepted_to_pb(message: Accepted) -> pb.Accepted:
         stream_id=message.stream_id,
         durability=_DURABILITY_TO_PB[message.durability],
         replayed=message.replayed,
-        first_available_id=message.first_available_id,
+        first_available_id=None if message.first_available_id == 1 else message.first_available_id,
         last_id=message.last_id,
     )
 
@@ -195,7 +195,7 @@ def _accepted_from_pb(accepted: pb.Accepted) -> Accepted:
         stream_id=accepted.stream_id,
         durability=_durability(accepted.durability),
         replayed=accepted.replayed,
-        first_available_id=accepted.first_available_id,
+        first_available_id=accepted.first_available_id if accepted.HasField("first_available_id") else 1,
         last_id=accepted.last_id,
     )
 

@@ -1054,7 +1054,7 @@ class Accepted(_message.Message):
     replayed: _builtins.bool
     """The request was there already: nothing is started, and frames follow only a RESUME."""
     first_available_id: _builtins.int
-    """The first frame that can be had, from 1."""
+    """The first frame that can be had; absent: 1."""
     last_id: _builtins.int
     """The last frame there is; 0: none yet."""
     def __init__(
@@ -1064,14 +1064,16 @@ class Accepted(_message.Message):
         stream_id: _builtins.int = ...,
         durability: Global___Durability.ValueType = ...,
         replayed: _builtins.bool = ...,
-        first_available_id: _builtins.int = ...,
+        first_available_id: _builtins.int | None = ...,
         last_id: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_first_available_id", b"_first_available_id", "first_available_id", b"first_available_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["durability", b"durability", "first_available_id", b"first_available_id", "last_id", b"last_id", "replayed", b"replayed", "sequence_id", b"sequence_id", "stream_id", b"stream_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_first_available_id", b"_first_available_id", "durability", b"durability", "first_available_id", b"first_available_id", "last_id", b"last_id", "replayed", b"replayed", "sequence_id", b"sequence_id", "stream_id", b"stream_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__first_available_id: _TypeAlias = _typing.Literal["first_available_id"]  # noqa: Y015
+    _WhichOneofArgType__first_available_id: _TypeAlias = _typing.Literal["_first_available_id", b"_first_available_id"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__first_available_id) -> _WhichOneofReturnType__first_available_id | None: ...
 
 Global___Accepted: _TypeAlias = Accepted  # noqa: Y015
 

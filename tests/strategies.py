@@ -348,6 +348,13 @@ def engine_histories(sequences: int) -> st.SearchStrategy[list[tuple[str, int, i
     return st.lists(st.tuples(actions, st.integers(0, sequences - 1), st.integers(0, 12)), max_size=25)
 
 
+excerpts = st.lists(st.tuples(picks, st.integers(1, 5)), max_size=3)
+"""Where a few stop strings stand in a text: a place, modulo its length, and so many characters."""
+
+interruptions = st.lists(st.tuples(st.integers(0, 9), st.sampled_from(["park", "restart"])), max_size=6)
+"""After so many more steps an answer is parked by its engine, or has to go on in another one."""
+
+
 # ---- readers of streams
 
 reader_plans = st.lists(

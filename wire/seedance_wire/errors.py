@@ -2,7 +2,9 @@
 
     WireError
     ├─ LocalProtocolError      this side broke the rules; nothing was sent and nothing changed
-    │  └─ MessageTooLargeError      the message is over the peer's limit; ``size_bytes``, ``limit_bytes``
+    │  ├─ MessageTooLargeError      the message is over the peer's limit; ``size_bytes``, ``limit_bytes``
+    │  └─ BacklogFullError          too many messages wait for their answer; ``limit``
+    ├─ InvalidBookmarkError    a text is no bookmark
     └─ RemoteProtocolError     the peer broke the rules; close with ``close_code``
        ├─ DecodeError          its bytes are no message of this encoding
        └─ DivergedError        its text of a stream is not the one that we have; ``stream_id``
@@ -15,9 +17,11 @@ from __future__ import annotations
 from enum import IntEnum
 
 __all__ = [
+    "BacklogFullError",
     "CloseCode",
     "DecodeError",
     "DivergedError",
+    "InvalidBookmarkError",
     "LocalProtocolError",
     "MessageTooLargeError",
     "RemoteProtocolError",
@@ -96,6 +100,25 @@ class MessageTooLargeError(LocalProtocolError):
         self.size_bytes = size_bytes
         self.limit_bytes = limit_bytes
         super().__init__(f"the message has {size_bytes} bytes, the peer reads at most {limit_bytes}")
+
+
+class BacklogFullError(LocalProtocolError):
+    """So many messages wait for their answer that no more are taken.
+
+    Attributes:
+        limit: How many.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        super().__init__(f"{limit} messages wait for their answer; no more are kept")
+
+
+class InvalidBookmarkError(WireError):
+    """A text is not what `Bookmark.to_str` wrote."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"not a bookmark: {reason}")
 
 
 class RemoteProtocolError(WireError):

@@ -1,7 +1,8 @@
-"""Accept or refuse: from a SUBMIT to a generation in the engine's queue, or to a typed refusal.
+"""Accept or refuse: from a SUBMIT to ids that can be generated from, or to a typed refusal.
 
 A request passes the cheap limits first, then its prompt is encoded on a worker thread (the event loop never
-tokenises), then the engine says whether it could ever run. Whatever goes wrong in here belongs to this one
+tokenises), then the engine says whether it could ever run. What passed is complete and exact: it can be
+written down and generated from, now or after a restart. Whatever goes wrong in here belongs to this one
 request: its neighbours and its connection don't notice. What a refusal says is fit for the client, and a bug
 is only ever called `internal`.
 
@@ -10,6 +11,7 @@ It must not know sockets, peers or frames.
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
@@ -17,9 +19,11 @@ from typing import Any
 import attrs
 import structlog
 import trio
+from attrs import field, frozen
 
 from seedance_server.engine.errors import (
     ContextLengthExceeded,
+    ContinuationMismatch,
     EngineError,
     InvalidParameter,
     KvCapacityExceeded,
@@ -33,7 +37,7 @@ from seedance_server.errors import EngineStopped, RequestRefused
 from seedance_server.served_model import PromptEncoder, ServedModel
 from seedance_wire.messages import ErrorCode, Sampling, Submit
 
-__all__ = ["Admission", "describe_failure"]
+__all__ = ["Admission", "Prepared", "describe_failure", "sampling_params"]
 
 _log = structlog.get_logger(__name__)
 
@@ -47,8 +51,37 @@ _REQUEST_FAULTS: Mapping[type[EngineError], ErrorCode] = {
     KvCapacityExceeded: ErrorCode.CAPACITY_EXCEEDED,
     TemplateError: ErrorCode.TEMPLATE_ERROR,
     NumericalError: ErrorCode.NUMERICAL_ERROR,
+    ContinuationMismatch: ErrorCode.FINGERPRINT_MISMATCH,
 }
 """Errors whose text is about the request, so that the client may read it."""
+
+
+def _random_seed() -> int:
+    return secrets.randbits(63)
+
+
+@frozen(kw_only=True)
+class Prepared:
+    """A request that may run: all that its tokens depend on but the model.
+
+    Attributes:
+        prompt_ids: What the model is given.
+        params: How to sample; the seed is chosen.
+        arrival_s: When it came, on the engine's clock.
+        preprocess_s: Seconds that its encoding took.
+    """
+
+    prompt_ids: tuple[int, ...] = field(repr=False)
+    params: SamplingParams
+    arrival_s: float
+    preprocess_s: float = 0.0
+
+    @property
+    def seed(self) -> int:
+        """Decides, with the position, every random choice."""
+        assert self.params.seed is not None  # noqa: S101 - chosen when it was prepared
+        return self.params.seed
+
 
 RunInThread = Callable[[Callable[[], Sequence[int]]], Awaitable[Sequence[int]]]
 
@@ -63,6 +96,7 @@ class Admission:
         preprocess_workers: Prompts encoded at once.
         clock: Seconds of the engine's clock.
         run_in_thread: Runs a prompt's encoding off the event loop; None for trio's worker threads.
+        entropy: Seeds for requests that name none, from 0 to 2**63 - 1.
     """
 
     def __init__(
@@ -74,11 +108,13 @@ class Admission:
         preprocess_workers: int,
         clock: Callable[[], float] = time.monotonic,
         run_in_thread: RunInThread | None = None,
+        entropy: Callable[[], int] = _random_seed,
     ) -> None:
         self.model = model
         self._engine_loop = engine_loop
         self._max_generations = max_generations
         self._clock = clock
+        self._entropy = entropy
         self._limiter = trio.CapacityLimiter(preprocess_workers)
         self._run_in_thread = run_in_thread or self._run_on_worker
         self._open = 0
@@ -111,23 +147,28 @@ class Admission:
             )
         self._open += 1
 
+    def enter_again(self) -> None:
+        """Counts in a stream that was accepted before, limit or not: its client was promised the rest."""
+        self._open += 1
+
     def leave(self) -> None:
         """Counts a request out."""
         self._open -= 1
 
-    async def prepare(self, submit: Submit) -> Generation:
-        """Encodes, checks and queues a request.
+    async def prepare(self, submit: Submit, preceding_ids: Sequence[int] | None = None) -> Prepared:
+        """Encodes and checks a request.
 
-        Returns:
-            The generation, whose first output comes after this returns.
+        Args:
+            submit: The request.
+            preceding_ids: The exact ids of the conversation so far, where the request goes on from one.
 
         Raises:
             RequestRefused: With everything that the client should know.
 
-        If cancelled, nothing is queued. Waiting for a worker ends at once; a begun encoding ends first.
+        If cancelled, waiting for a worker ends at once; a begun encoding ends first.
         """
         try:
-            return await self._prepare(submit)
+            return await self._prepare(submit, preceding_ids)
         except RequestRefused:
             raise
         except (EngineError, EngineStopped) as error:
@@ -136,13 +177,13 @@ class Admission:
             _log.exception("request failed in preprocessing", sequence_id=submit.sequence_id)
             raise RequestRefused(ErrorCode.INTERNAL, "a bug in the server, see its log") from error
 
-    async def _prepare(self, submit: Submit) -> Generation:
+    async def _prepare(self, submit: Submit, preceding_ids: Sequence[int] | None) -> Prepared:
         arrival_s = self._clock()
         if submit.model is not None and submit.model != self.model.name:
             raise RequestRefused(
                 ErrorCode.MODEL_NOT_FOUND, f"this server serves {self.model.name}", field="model"
             )
-        params = _params(submit.sampling)
+        params = sampling_params(submit.sampling)
         params.validate_for(self.model.vocab_size)
         _check_ids(submit.token_ids, self.model.vocab_size)
         began_s = self._clock()
@@ -150,6 +191,8 @@ class Admission:
         def encode() -> Sequence[int]:
             nonlocal began_s
             began_s = self._clock()
+            if preceding_ids is not None:
+                return _encode_after(self.model.encoder, submit, preceding_ids)
             return _encode(self.model.encoder, submit)
 
         prompt_ids = tuple(await self._run_in_thread(encode))
@@ -157,15 +200,41 @@ class Admission:
         if not prompt_ids:
             raise InvalidParameter(_input_field(submit), "must hold at least one token")
         self.model.engine.check(len(prompt_ids), params)
+        if params.seed is None:
+            params = attrs.evolve(params, seed=self._entropy())
+        return Prepared(
+            prompt_ids=prompt_ids, params=params, arrival_s=arrival_s, preprocess_s=encoded_s - began_s
+        )
+
+    def start(
+        self, prepared: Prepared, generated_ids: Sequence[int] = (), delivered_text: str | None = None
+    ) -> Generation:
+        """Queues a request in the engine; its first output comes after this returns.
+
+        Args:
+            prepared: What to generate from.
+            generated_ids: Tokens that it got before; the generation goes on behind them.
+            delivered_text: What was made of them, for the engine to compare; None to trust them.
+
+        Raises:
+            EngineStopped: The engine takes no more work.
+        """
         return self._engine_loop.submit(
             lambda id_: GenerationRequest(
                 id=id_,
-                prompt_ids=prompt_ids,
-                params=params,
-                arrival_s=arrival_s,
-                preprocess_s=encoded_s - began_s,
+                prompt_ids=prepared.prompt_ids,
+                params=prepared.params,
+                arrival_s=prepared.arrival_s,
+                preprocess_s=prepared.preprocess_s,
+                generated_ids=tuple(generated_ids),
+                delivered_text=delivered_text,
             )
         )
+
+    def prepare_again(self, submit: Submit, prompt_ids: tuple[int, ...], seed: int) -> Prepared:
+        """A request as it was prepared before it was written down."""
+        params = attrs.evolve(sampling_params(submit.sampling), seed=seed)
+        return Prepared(prompt_ids=prompt_ids, params=params, arrival_s=self._clock())
 
     async def _run_on_worker(self, encode: Callable[[], Sequence[int]]) -> Sequence[int]:
         return await trio.to_thread.run_sync(encode, limiter=self._limiter)
@@ -179,14 +248,27 @@ def _encode(encoder: PromptEncoder, submit: Submit) -> Sequence[int]:
     return submit.token_ids or ()
 
 
+def _encode_after(encoder: PromptEncoder, submit: Submit, preceding_ids: Sequence[int]) -> Sequence[int]:
+    if submit.messages is not None:
+        return encoder.encode_turn(submit.messages, preceding_ids, parse_special=submit.parse_special)
+    if submit.prompt is not None:
+        more = encoder.encode_text(submit.prompt, parse_special=submit.parse_special, is_start=False)
+        return [*preceding_ids, *more]
+    return [*preceding_ids, *(submit.token_ids or ())]
+
+
 def _input_field(submit: Submit) -> str:
     if submit.messages is not None:
         return "messages"
     return "prompt" if submit.prompt is not None else "token_ids"
 
 
-def _params(sampling: Sampling) -> SamplingParams:
-    """Sampling as the engine wants it: what the client left open keeps the engine's default."""
+def sampling_params(sampling: Sampling) -> SamplingParams:
+    """Sampling as the engine wants it: what the client left open keeps the engine's default.
+
+    Raises:
+        InvalidParameter: A value is out of range.
+    """
     given: Mapping[str, Any] = attrs.asdict(sampling, recurse=False)
     return SamplingParams(**{name: value for name, value in given.items() if value is not None})
 

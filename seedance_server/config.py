@@ -12,6 +12,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -24,6 +25,7 @@ __all__ = ["Config", "Setting", "is_loopback", "parse_bytes"]
 _UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "ki": 1024, "mi": 1024**2, "gi": 1024**3}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmg]i?)?b?\s*", re.IGNORECASE)
 _MIN_API_KEY_CHARS = 16
+_MAY_BE_ZERO = {"port", "shutdown_timeout_s", "orphan_grace_s", "run_ahead_frames", "journal_reserve_bytes"}
 
 
 def parse_bytes(text: str) -> int:
@@ -94,6 +96,10 @@ def _service(default: Any, flag: str, metavar: str, help_text: str, **more: Any)
 
 def _limit(default: Any, flag: str, metavar: str, help_text: str, **more: Any) -> Any:
     return _setting(default, flag, metavar, help_text, group="limits", **more)
+
+
+def _delivery(default: Any, flag: str, metavar: str, help_text: str, **more: Any) -> Any:
+    return _setting(default, flag, metavar, help_text, group="reliable delivery", **more)
 
 
 @frozen(kw_only=True)
@@ -173,6 +179,78 @@ class Config:
     )
     log_format: str = _service(
         "console", "--log-format", "FORMAT", "how log lines look", choices=("console", "json")
+    )
+
+    durability: str = _delivery(
+        "committed",
+        "--durability",
+        "KIND",
+        "what happens to a piece before it is sent: in the journal, on disk; or nothing, and no resume",
+        choices=("committed", "none"),
+    )
+    journal_path: Path | None = _delivery(  # noqa: RUF009
+        None,
+        "--journal",
+        "PATH",
+        "the journal's file, on a local disk (default: seedance/journal.db in the user's state directory)",
+        parse=Path,
+    )
+    orphan_grace_s: float = _delivery(
+        30.0,
+        "--orphan-grace",
+        "SECONDS",
+        "a stream that nobody reads goes on so long, then waits in the journal: most cuts are shorter",
+    )
+    pause_park_s: float = _delivery(
+        10.0,
+        "--pause-park",
+        "SECONDS",
+        "a reader may let its stream stand so long before the stream's KV memory goes to others",
+    )
+    run_ahead_frames: int = _delivery(
+        0, "--run-ahead", "N", "frames that may be generated into the journal ahead of a full window"
+    )
+    resume_window_s: float = _delivery(
+        600.0,
+        "--resume-window",
+        "SECONDS",
+        "time for a client to come back to a stream that runs; then it is abandoned",
+    )
+    retention_s: float = _delivery(
+        3600.0, "--retention", "SECONDS", "time for which a stream that has ended can be read again"
+    )
+    idempotency_s: float = _delivery(
+        86_400.0, "--idempotency-window", "SECONDS", "time for which a request sent again is recognised"
+    )
+    journal_quota_bytes: int = _delivery(
+        1 << 30,
+        "--journal-quota",
+        "SIZE",
+        "what streams may take in the journal; the oldest that ended make room",
+        parse=parse_bytes,
+    )
+    journal_reserve_bytes: int = _delivery(
+        1 << 26,
+        "--journal-reserve",
+        "SIZE",
+        "free space on the journal's disk that running streams keep for themselves: new ones are refused",
+        parse=parse_bytes,
+    )
+    journal_patience_s: float = _delivery(
+        10.0,
+        "--journal-patience",
+        "SECONDS",
+        "time for which a stream waits for a full or slow journal before it ends with an error",
+    )
+    checkpoint_interval_ms: int = _delivery(
+        100, "--checkpoint-interval", "MS", "least time between two checkpoints to one client: a round trip"
+    )
+    tail_bytes: int = _delivery(
+        262_144,
+        "--tail",
+        "SIZE",
+        "newest frames of a stream kept in memory: one window; older ones are read from the journal",
+        parse=parse_bytes,
     )
 
     max_connections: int = _limit(
@@ -271,6 +349,8 @@ class Config:
             raise ConfigError("--stream-buffer", "must be at least 4: a pause takes effect one step later")
         if self.batch_bytes > self.outbox_bytes:
             raise ConfigError("--batch", "must be at most --outbox")
+        if self.orphan_grace_s > self.resume_window_s:
+            raise ConfigError("--orphan-grace", "must be at most --resume-window")
 
     def _check_range(self, name: str, value: object) -> None:
         setting: Setting = attrs.fields_dict(type(self))[name].metadata["setting"]
@@ -278,7 +358,7 @@ class Config:
             raise ConfigError(setting.flag, f"must be one of {', '.join(setting.choices)}, not {value!r}")
         if isinstance(value, bool) or not isinstance(value, int | float):
             return
-        least = 0 if name in {"port", "shutdown_timeout_s"} else 1e-9
+        least = 0 if name in _MAY_BE_ZERO else 1e-9
         # Written to accept, not to refuse, since NaN compares false with everything.
         if not least <= value < 2**63:
             raise ConfigError(

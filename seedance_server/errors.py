@@ -7,7 +7,9 @@
     ├── BadRequestHead          the client: this is no HTTP request; answered with a status
     ├── RequestRefused          the client: this request can't be served, the connection stays
     ├── EngineStopped           the engine is gone; every stream ends with a retryable error
-    └── OutboxClosed            the connection is closing, nothing more can be sent on it
+    ├── OutboxClosed            the connection is closing, nothing more can be sent on it
+    └── SessionLost             the session isn't ours any more, or not just now: stop, touch nothing
+        └── Superseded          a newer connection of the same client has it
 
 Each holds its data as attributes. Errors of the wire are `seedance_wire.errors`, errors of a generation are
 `seedance_server.engine.errors`; a StartupError never carries a traceback to the operator.
@@ -28,7 +30,9 @@ __all__ = [
     "OutboxClosed",
     "RequestRefused",
     "ServerError",
+    "SessionLost",
     "StartupError",
+    "Superseded",
 ]
 
 
@@ -126,3 +130,11 @@ class EngineStopped(ServerError):
 
 class OutboxClosed(ServerError):
     """The connection is closing: nothing more is taken for it."""
+
+
+class SessionLost(ServerError):
+    """Somebody else owns the session, or the journal failed under it; what it was is in the journal."""
+
+
+class Superseded(SessionLost):
+    """A newer connection has attached to the session."""

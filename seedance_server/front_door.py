@@ -10,11 +10,9 @@ It must not know what is said over a WebSocket.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import structlog
 import trio
-from attrs import define
+from attrs import define, frozen
 from trio_websocket import ConnectionClosed, wrap_server_stream
 
 from seedance_server.admission import Admission
@@ -22,16 +20,18 @@ from seedance_server.config import Config
 from seedance_server.engine_loop import EngineLoop
 from seedance_server.errors import BadRequestHead
 from seedance_server.guard import GuardedStream, GuardLimits
+from seedance_server.journal.interface import Journal
 from seedance_server.lobby import Lobby, Visit
 from seedance_server.peer import Farewell, Peer
 from seedance_server.request_head import RequestHead, read_head
+from seedance_server.requests import Requests
+from seedance_server.session_registry import SessionRegistry
 from seedance_server.upgrade import HttpAnswer, Upgrade, canonical_head, check_upgrade
 from seedance_wire.connection import Connection
 from seedance_wire.errors import CloseCode
-from seedance_wire.messages import ErrorCode
 from seedance_wire.state import Role
 
-__all__ = ["CHAT_PATH", "FrontDoor", "FrontDoorStatistics"]
+__all__ = ["CHAT_PATH", "FrontDoor", "FrontDoorStatistics", "Service"]
 
 _log = structlog.get_logger(__name__)
 
@@ -47,6 +47,25 @@ _LIBRARY_QUEUE = 8
 
 _EXPECTED = (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError, ConnectionClosed)
 """What a peer that leaves, stalls or breaks a bound looks like; everything else is worth a warning."""
+
+
+@frozen(kw_only=True)
+class Service:
+    """What a connection is let in to.
+
+    Attributes:
+        admission: Decides on requests.
+        engine_loop: Where they run.
+        journal: Where they are kept.
+        requests: Makes streams of them.
+        registry: Where sessions are.
+    """
+
+    admission: Admission
+    engine_loop: EngineLoop
+    journal: Journal
+    requests: Requests
+    registry: SessionRegistry
 
 
 @define
@@ -77,14 +96,11 @@ class FrontDoor:
 
     Args:
         config: Limits, key and origins.
-        new_session_id: Makes a name for each session, not to be guessed.
     """
 
-    def __init__(self, config: Config, *, new_session_id: Callable[[], str]) -> None:
+    def __init__(self, config: Config) -> None:
         self._config = config
-        self._new_session_id = new_session_id
-        self._admission: Admission | None = None
-        self._engine_loop: EngineLoop | None = None
+        self._service: Service | None = None
         self._draining = False
         self._peers: set[Peer] = set()
         self._websockets = 0
@@ -92,18 +108,17 @@ class FrontDoor:
         self._counts = FrontDoorStatistics()
         self.lobby = Lobby(config.max_unauthenticated, config.max_unauthenticated_per_address)
 
-    def open(self, admission: Admission, engine_loop: EngineLoop) -> None:
+    def open(self, service: Service) -> None:
         """Lets clients in from now on."""
-        self._admission = admission
-        self._engine_loop = engine_loop
+        self._service = service
 
     def trouble(self) -> str | None:
         """Why no new work is taken, one line, or None: what readiness says."""
         if self._draining:
             return "draining"
-        if self._admission is None or self._engine_loop is None:
+        if self._service is None:
             return "loading the model"
-        return self._engine_loop.trouble()
+        return self._service.engine_loop.trouble() or self._service.journal.trouble()
 
     def statistics(self) -> FrontDoorStatistics:
         """Counts so far; the object is live but for the gauges, which are taken now."""
@@ -112,19 +127,20 @@ class FrontDoor:
         return self._counts
 
     async def drain(self, timeout_s: float) -> None:
-        """Takes no more work, lets streams go on for ``timeout_s``, ends the rest with a retryable error.
+        """Takes no more work and lets streams go on for ``timeout_s``; the rest waits in the journal.
 
-        Returns once every WebSocket is closed, at the latest ``timeout_s`` plus two close timeouts from now.
+        Streams without durability end with a retryable error instead. Returns once every WebSocket is closed,
+        at the latest ``timeout_s`` plus two close timeouts from now.
         """
         self._draining = True
-        if self._admission is not None:
-            self._admission.drain()
+        if self._service is not None:
+            self._service.admission.drain()
         for peer in tuple(self._peers):
             peer.go_away("the server is shutting down", int(timeout_s * 1000))
         if await self._all_left(timeout_s):
             return
         for peer in tuple(self._peers):
-            peer.end_streams(ErrorCode.DRAINING, "the server is shutting down: go elsewhere")
+            peer.leave("the server is shutting down: go elsewhere")
         await self._all_left(2 * self._config.close_timeout_s)
 
     async def _all_left(self, timeout_s: float) -> bool:
@@ -194,9 +210,9 @@ class FrontDoor:
             decision = HttpAnswer(408, "the request didn't arrive in time")
         if isinstance(decision, Upgrade):
             assert head is not None  # noqa: S101 - both were there for the decision
-            assert self._admission is not None  # noqa: S101
+            assert self._service is not None  # noqa: S101
             guard.replay(canonical_head(decision), head.rest)
-            await self._serve_websocket(guard, visit, decision.subprotocol, self._admission, address)
+            await self._serve_websocket(guard, visit, decision.subprotocol, self._service, address)
             return
         if decision.status != 200:
             self._counts.refused += 1
@@ -222,7 +238,7 @@ class FrontDoor:
         return decision
 
     async def _serve_websocket(
-        self, guard: GuardedStream, visit: Visit, subprotocol: str, admission: Admission, address: str
+        self, guard: GuardedStream, visit: Visit, subprotocol: str, service: Service, address: str
     ) -> None:
         config = self._config
         self._websockets += 1
@@ -249,9 +265,10 @@ class FrontDoor:
                     websocket,
                     guard,
                     connection,
-                    admission,
+                    service.admission,
+                    service.requests,
+                    service.registry,
                     config=config,
-                    session_id=self._new_session_id(),
                     on_welcome=visit.leave,
                 )
                 self._peers.add(peer)

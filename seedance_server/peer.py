@@ -1,9 +1,9 @@
 """One live WebSocket: a reader that never blocks on work, and one writer that owns the socket.
 
-The reader turns bytes into events and hands each to the session, which never makes it wait; so acks, cancels,
-pings and closes are handled while data is held back. The writer takes batches from the outbox, the only way
-out. Whoever breaks the protocol is closed with its code, after what was already said has left. Nothing in
-here outlives the peer, and no failure in here is anybody else's.
+The reader turns bytes into events and hands each to the attachment, which never makes it wait; so acks,
+cancels, pings and closes are handled while data is held back. The writer takes batches from the outbox, the
+only way out. Whoever breaks the protocol is closed with its code, after what was already said has left.
+Nothing in here outlives the peer, and no failure in here is anybody else's; the session does, elsewhere.
 
 It must not know HTTP, nor what a generation is.
 """
@@ -19,11 +19,14 @@ from trio_websocket import ConnectionClosed, WebSocketConnection
 
 from seedance_server import __version__
 from seedance_server.admission import Admission
+from seedance_server.attachment import Attachment
 from seedance_server.config import Config
-from seedance_server.errors import OutboxClosed, RequestRefused
+from seedance_server.errors import OutboxClosed, RequestRefused, SessionLost, Superseded
 from seedance_server.guard import GuardedStream
+from seedance_server.journal.errors import JournalError
 from seedance_server.outbox import Batch, Outbox
-from seedance_server.session import Session
+from seedance_server.requests import Requests
+from seedance_server.session_registry import SessionRegistry
 from seedance_server.token_bucket import TokenBucket
 from seedance_wire.connection import Connection, InvalidSubmit
 from seedance_wire.errors import CloseCode, LocalProtocolError, MessageTooLargeError, RemoteProtocolError
@@ -36,6 +39,7 @@ from seedance_wire.messages import (
     GoAway,
     Hello,
     Limits,
+    Resume,
     ServerMessage,
     Submit,
     Welcome,
@@ -74,8 +78,9 @@ class Peer:
         guard: The stream under it.
         connection: The protocol's state, server role.
         admission: Decides on requests.
+        requests: Makes streams of them.
+        registry: Where sessions are.
         config: Limits.
-        session_id: Name of the session.
         on_welcome: Called once HELLO has been answered.
     """
 
@@ -85,17 +90,19 @@ class Peer:
         guard: GuardedStream,
         connection: Connection,
         admission: Admission,
+        requests: Requests,
+        registry: SessionRegistry,
         *,
         config: Config,
-        session_id: str,
         on_welcome: Callable[[], None],
     ) -> None:
         self._websocket = websocket
         self._guard = guard
         self._connection = connection
         self._admission = admission
+        self._requests = requests
+        self._registry = registry
         self._config = config
-        self._session_id = session_id
         self._on_welcome = on_welcome
         self._outbox = Outbox(
             frame_bytes=config.outbox_bytes,
@@ -105,7 +112,7 @@ class Peer:
         now_s = trio.current_time()
         self._messages = TokenBucket(config.messages_per_second, config.message_burst, now_s)
         self._acks = TokenBucket(config.acks_per_second, config.message_burst, now_s)
-        self._session: Session | None = None
+        self._attachment: Attachment | None = None
         self._reading = trio.CancelScope()
         self._farewell: Farewell | None = None
         self._going_away = False
@@ -115,7 +122,7 @@ class Peer:
     def go_away(self, reason: str, deadline_ms: int) -> None:
         """Tells the client to go elsewhere; the connection closes once its last stream has ended."""
         self._going_away = True
-        if self._session is None:
+        if self._attachment is None:
             self._end(Farewell(CloseCode.GOING_AWAY, reason))
             return
         try:
@@ -124,14 +131,20 @@ class Peer:
             return
         self._close_if_idle()
 
-    def end_streams(self, code: ErrorCode, message: str) -> None:
-        """Ends every stream with a retryable ERROR."""
-        if self._session is not None:
-            self._session.end_streams(code, message)
+    def leave(self, message: str) -> None:
+        """Ends the streams that live with the connection, with a retryable ERROR; the others stay.
+
+        The connection closes once that has been said.
+        """
+        if self._attachment is not None:
+            self._attachment.leave(ErrorCode.DRAINING, message)
 
     def _close_if_idle(self) -> None:
-        if self._going_away and self._session is not None and self._session.is_idle:
+        if self._going_away and self._attachment is not None and self._attachment.is_idle:
             self._end(Farewell(CloseCode.GOING_AWAY, "the server is shutting down"))
+
+    def _end_with(self, code: CloseCode, reason: str) -> None:
+        self._end(Farewell(code, reason))
 
     def _end(self, farewell: Farewell) -> None:
         """The first reason to end is the one that is told."""
@@ -148,6 +161,8 @@ class Peer:
             async with trio.open_nursery() as requests:
                 with self._reading:
                     self._end(await self._read(requests))
+                if self._attachment is not None:
+                    self._attachment.close()
                 requests.cancel_scope.cancel()  # cut off, or done: nobody is left to stream to
             self._outbox.close()
             with trio.move_on_after(self._config.close_timeout_s):
@@ -158,18 +173,7 @@ class Peer:
 
     async def _read(self, requests: trio.Nursery) -> Farewell:
         try:
-            with trio.move_on_after(self._config.handshake_timeout_s) as patience:
-                hello = await self._next_event()
-            if patience.cancelled_caught:
-                return Farewell(CloseCode.TIMED_OUT, "no HELLO in time")
-            assert isinstance(hello, Hello)  # noqa: S101 - the table allows nothing else
-            session = self._welcome(requests)
-            while True:
-                event = await self._next_event()
-                self._charge(event)
-                if isinstance(event, Bye):
-                    return Farewell(CloseCode.NORMAL)
-                self._handle(session, event)
+            return await self._converse(requests)
         except RemoteProtocolError as error:
             _log.info("protocol violated", session=self._session_id, reason=str(error))
             return Farewell(error.close_code, str(error))
@@ -180,6 +184,26 @@ class Peer:
         except ConnectionClosed as closed:
             return _GONE if closed.reason is None else Farewell(closed.reason.code, "closed by the peer")
 
+    async def _converse(self, requests: trio.Nursery) -> Farewell:
+        with trio.move_on_after(self._config.handshake_timeout_s) as patience:
+            hello = await self._next_event()
+        if patience.cancelled_caught:
+            return Farewell(CloseCode.TIMED_OUT, "no HELLO in time")
+        assert isinstance(hello, Hello)  # noqa: S101 - the table allows nothing else
+        try:
+            attachment = await self._welcome(hello, requests)
+        except Superseded:
+            return Farewell(CloseCode.SUPERSEDED, "a newer connection has the session")
+        except (SessionLost, JournalError) as error:
+            _log.warning("no session for a connection", reason=str(error))
+            return Farewell(CloseCode.TRY_AGAIN_LATER, "the journal can't serve just now")
+        while True:
+            event = await self._next_event()
+            self._charge(event)
+            if isinstance(event, Bye):
+                return Farewell(CloseCode.NORMAL)
+            self._handle(attachment, event)
+
     async def _next_event(self) -> ClientMessage | InvalidSubmit:
         while (event := self._connection.next_event()) is None:
             data = await self._websocket.get_message()
@@ -187,22 +211,31 @@ class Peer:
             self._connection.receive_data(data)
         return event  # type: ignore[return-value]  # the server's role only yields what clients send
 
-    def _welcome(self, requests: trio.Nursery) -> Session:
+    @property
+    def _session_id(self) -> str | None:
+        return None if self._attachment is None else self._attachment.session.id
+
+    async def _welcome(self, hello: Hello, requests: trio.Nursery) -> Attachment:
         config = self._config
-        session = Session(
-            self._session_id,
+        attachment = Attachment(
             nursery=requests,
-            admission=self._admission,
             outbox=self._outbox,
-            max_streams=config.max_streams,
-            segment_bytes=config.segment_bytes,
+            admission=self._admission,
+            requests=self._requests,
+            config=config,
+            end=self._end_with,
             on_idle=self._close_if_idle,
         )
+        entrance = await self._registry.enter(hello.session_id, hello.resume_token, attachment)
+        # No checkpoint from here: what has the session is told to give it back when this connection ends.
+        self._attachment = attachment
+        if entrance.is_present:
+            self._connection.know_streams(entrance.last_stream_id)
         self._outbox.put_control(
             Welcome(
-                session_id=session.id,
-                epoch=session.EPOCH,
-                last_sequence_id=0,
+                session_id=entrance.session.id,
+                epoch=entrance.epoch,
+                last_sequence_id=entrance.session.last_sequence_id,
                 model=self._admission.model.name,
                 limits=Limits(
                     max_message_bytes=config.max_message_bytes,
@@ -210,27 +243,34 @@ class Peer:
                     max_context_tokens=self._admission.model.context_tokens,
                 ),
                 server_version=__version__,
+                resume_token=entrance.token,
+                session_present=entrance.is_present,
+                retention_ms=round(config.retention_s * 1e3),
+                resume_window_ms=round(config.resume_window_s * 1e3),
             )
         )
-        self._session = session
         self._on_welcome()
-        return session
+        if self._going_away:  # it came while this one was being let in
+            self.go_away("the server is shutting down", 0)
+        return attachment
 
     def _charge(self, event: ClientMessage | InvalidSubmit) -> None:
         bucket = self._acks if isinstance(event, Ack) else self._messages
         if not bucket.take(trio.current_time()):
             raise _TooFast
 
-    def _handle(self, session: Session, event: ClientMessage | InvalidSubmit) -> None:
+    def _handle(self, attachment: Attachment, event: ClientMessage | InvalidSubmit) -> None:
         match event:
             case Submit():
-                session.submit(event)
+                attachment.submit(event)
             case Cancel():
-                session.cancel(event)
+                attachment.cancel(event)
+            case Resume():
+                attachment.resume(event)
             case Ack():
-                session.acknowledge(event)
+                attachment.acknowledge(event)
             case InvalidSubmit(sequence_id=sequence_id, field=field, reason=reason):
-                session.refuse(sequence_id, RequestRefused(ErrorCode.INVALID_REQUEST, reason, field=field))
+                attachment.refuse(sequence_id, RequestRefused(ErrorCode.INVALID_REQUEST, reason, field=field))
             case _:
                 raise RemoteProtocolError(f"{type(event).__name__} isn't expected now")
 

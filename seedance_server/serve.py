@@ -1,10 +1,12 @@
 """The root nursery: start order, readiness, drain, shutdown.
 
-    listen (port in use? say so before anything slow) → load the model on the decode thread → engine loop
-    → open the door → ready line … first SIGINT or SIGTERM → GOAWAY, streams get their time → close → exit 0
+    listen, open the journal (in use? say so before anything slow) → load the model on the decode thread
+    → engine loop, sessions → open the door → ready line … first SIGINT or SIGTERM → GOAWAY, streams get
+    their time, the others stay in the journal → close → exit 0
 
-The port answers from the first moment: liveness yes, readiness no. A second signal ends the process at once.
-A start that fails raises one StartupError or ModelLoadError, never a group.
+The journal is opened before everything that writes to it and closed after. The port answers from the first
+moment: liveness yes, readiness no. A second signal ends the process at once. A start that fails raises one
+StartupError or EngineError, never a group.
 """
 
 from __future__ import annotations
@@ -25,9 +27,14 @@ from seedance_server.decode_thread import DecodeThread
 from seedance_server.engine.errors import EngineError
 from seedance_server.engine_loop import EngineLoop
 from seedance_server.errors import StartupError
-from seedance_server.front_door import CHAT_PATH, FrontDoor
+from seedance_server.front_door import CHAT_PATH, FrontDoor, Service
+from seedance_server.journal.errors import JournalUnusable
+from seedance_server.journal.interface import Journal
+from seedance_server.journal_file import make_journal
 from seedance_server.listener import accept_forever, descriptor_budget, listen
+from seedance_server.requests import Requests
 from seedance_server.served_model import ServedModel
+from seedance_server.session_registry import SessionRegistry
 
 __all__ = ["EngineFactory", "serve"]
 
@@ -77,7 +84,7 @@ async def serve(
         task_status: Started with the service's URL once it can answer.
 
     Raises:
-        StartupError: The address can't be listened on.
+        StartupError: The address can't be listened on, or the journal can't be used.
         EngineError: The model can't be loaded.
     """
     config = _within_descriptors(config)
@@ -110,11 +117,16 @@ async def _serve(
     nursery: trio.Nursery,
     task_status: trio.TaskStatus[str],
 ) -> None:
-    door = FrontDoor(config, new_session_id=lambda: secrets.token_hex(16))
+    door = FrontDoor(config)
     listeners = await listen(config.host, config.port)
     for listener in listeners:
         nursery.start_soon(accept_forever, listener, door.lobby, door.serve_stream, nursery)
     url = _url(config.host, listeners[0].socket.getsockname()[1])
+    journal = make_journal(config)
+    try:
+        await nursery.start(journal.run)
+    except JournalUnusable as error:
+        raise StartupError(f"{error} (see --journal)") from error
 
     thread.start()
     model: ServedModel | None = None
@@ -122,26 +134,43 @@ async def _serve(
         model = await thread.call(lambda: engine_factory(config, _report), abandon_on_cancel=True)
     if model is None:
         return
+    async with trio.open_nursery() as work:
+        door.open(await _start_service(config, model, thread, journal, work))
+        sys.stdout.write(f"seedance-server ready on {url}\n")
+        sys.stdout.flush()
+        task_status.started(url)
+
+        await shutdown.requested.wait()
+        await door.drain(config.shutdown_timeout_s)
+        work.cancel_scope.cancel()  # streams stop where they are, before the journal does
+
+
+async def _start_service(
+    config: Config, model: ServedModel, thread: DecodeThread, journal: Journal, work: trio.Nursery
+) -> Service:
+    """Starts all that turns requests into streams."""
     engine_loop = EngineLoop(
         model.engine,
         thread,
         buffer_outputs=config.stream_buffer_outputs,
         stall_timeout_s=config.stall_timeout_s,
     )
-    nursery.start_soon(engine_loop.run)
+    work.start_soon(engine_loop.run)
     admission = Admission(
         model,
         engine_loop,
         max_generations=config.max_generations,
         preprocess_workers=config.preprocess_workers,
     )
-    door.open(admission, engine_loop)
-    sys.stdout.write(f"seedance-server ready on {url}\n")
-    sys.stdout.flush()
-    task_status.started(url)
-
-    await shutdown.requested.wait()
-    await door.drain(config.shutdown_timeout_s)
+    registry = SessionRegistry(journal, new_session_id=lambda: secrets.token_hex(16))
+    await work.start(registry.run)
+    return Service(
+        admission=admission,
+        engine_loop=engine_loop,
+        journal=journal,
+        requests=Requests(journal, admission, config),
+        registry=registry,
+    )
 
 
 def _within_descriptors(config: Config) -> Config:

@@ -29,8 +29,13 @@ class PromptEncoder(Protocol):
     def encode_chat(self, messages: Sequence[ChatMessage], *, parse_special: bool) -> Sequence[int]:
         """Applies the model's chat template; raises RequestError for what can't become a prompt."""
 
-    def encode_text(self, prompt: str, *, parse_special: bool) -> Sequence[int]:
-        """Tokenises text as it is; raises as `encode_chat`."""
+    def encode_turn(
+        self, messages: Sequence[ChatMessage], preceding_ids: Sequence[int], *, parse_special: bool
+    ) -> Sequence[int]:
+        """The prompt of a conversation's next turn: its exact ids so far, then ``messages``."""
+
+    def encode_text(self, prompt: str, *, parse_special: bool, is_start: bool = True) -> Sequence[int]:
+        """Tokenises text as it is, as the start of a prompt or not; raises as `encode_chat`."""
 
 
 @frozen(kw_only=True)
@@ -43,6 +48,7 @@ class ServedModel:
         vocab_size: Token ids go from 0 to one below it.
         engine: Generates.
         encoder: Encodes prompts.
+        fingerprint: What its tokens depend on beside the request: weights, tokenizer, number type, engine.
     """
 
     name: str
@@ -50,6 +56,7 @@ class ServedModel:
     vocab_size: int
     engine: GenerationEngine
     encoder: PromptEncoder
+    fingerprint: bytes
 
 
 class _ChatEncoder:
@@ -63,8 +70,14 @@ class _ChatEncoder:
         turns = [self._turn(role=each.role, content=each.content, name=each.name) for each in messages]
         return self._encoder.encode_chat(turns, parse_special=parse_special)  # type: ignore[arg-type]
 
-    def encode_text(self, prompt: str, *, parse_special: bool) -> Sequence[int]:
-        return self._encoder.encode_text(prompt, parse_special=parse_special)
+    def encode_turn(
+        self, messages: Sequence[ChatMessage], preceding_ids: Sequence[int], *, parse_special: bool
+    ) -> Sequence[int]:
+        turns = [self._turn(role=each.role, content=each.content, name=each.name) for each in messages]
+        return self._encoder.encode_turn(turns, preceding_ids, parse_special=parse_special)  # type: ignore[arg-type]
+
+    def encode_text(self, prompt: str, *, parse_special: bool, is_start: bool = True) -> Sequence[int]:
+        return self._encoder.encode_text(prompt, parse_special=parse_special, is_start=is_start)
 
 
 def load_served_model(config: Config, progress: Callable[[str], None]) -> ServedModel:
@@ -104,4 +117,5 @@ def load_served_model(config: Config, progress: Callable[[str], None]) -> Served
         vocab_size=model.vocab_size,
         engine=engine,
         encoder=_ChatEncoder(encoder, ChatTurn),
+        fingerprint=model.fingerprint,
     )

@@ -1,201 +1,243 @@
-"""What one client has going on: its requests, its streams, its numbering.
+"""What one client has going on, whoever is connected: whose turn it is to write, and its live streams.
 
-Told by the peer's reader, which never waits here: each SUBMIT becomes a task of its own in the peer's
-nursery, each CANCEL and ACK is a plain call. Every SUBMIT is answered once, by ACCEPTED before the first
-frame of its stream or by REFUSED; a request counts against the limits from its SUBMIT to its last frame.
-Without a journal a session lives as long as its peer.
+A session outlives connections and, in the journal, processes. It has one owner, told by its epoch: each claim
+adds one, and every write names the epoch it is made under. Writes of this process that meet a claim of this
+process are made again under the new epoch; a claim of anybody else, or a journal that failed, loses the
+session: everything stops where it is, and the client finds it again in the journal. In memory are only
+streams that are being produced; all others are read from the journal.
 
-It must not know sockets or encodings.
+It must not know sockets, encodings or windows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol, TypeVar
 
 import structlog
 import trio
 
-from seedance_server.admission import Admission
-from seedance_server.errors import OutboxClosed, RequestRefused
-from seedance_server.outbox import Outbox
+from seedance_server.errors import SessionLost, Superseded
+from seedance_server.journal.errors import (
+    Fenced,
+    JournalClosed,
+    JournalError,
+    JournalFailed,
+    SessionNotFound,
+    StreamEnded,
+    TooManyEarlyMessages,
+)
+from seedance_server.journal.interface import Journal
+from seedance_server.journal.records import FrameRecord, NewStream, SessionRecord, Submission
 from seedance_server.stream import Stream
-from seedance_wire.errors import RemoteProtocolError
-from seedance_wire.messages import Accepted, Ack, Cancel, Durability, ErrorCode, Refused, Submit
+from seedance_wire.errors import CloseCode
 
-__all__ = ["Session"]
+__all__ = ["Holder", "Session"]
 
 _log = structlog.get_logger(__name__)
+T = TypeVar("T")
+
+_EARLY_PAUSE_S = 0.1
+"""Between attempts to note a message while an earlier one still waits for its answer."""
+
+
+class Holder(Protocol):
+    """The connection that has the session, as far as the session knows it."""
+
+    def end(self, code: CloseCode, reason: str) -> None:
+        """Closes the connection."""
 
 
 class Session:
     """The state of one client.
 
     Args:
-        session_id: Its name.
-        nursery: Where its requests run; the peer owns it, and cancelling it ends them all.
-        admission: Decides on requests.
-        outbox: Where answers and frames go.
-        max_streams: Requests at once.
-        segment_bytes: As for `Stream`.
-        on_idle: Called whenever the last request has ended.
+        record: As claimed or created.
+        journal: Where it is kept.
+        nursery: Where its streams run; the registry owns it.
+        claims_settled: Waits until no claim of the session is under way in this process.
+        on_unused: Called whenever neither a connection nor a stream holds it any more.
     """
-
-    EPOCH = 1
-    """Without a journal nobody takes a session over, so it is always its first owner's."""
 
     def __init__(
         self,
-        session_id: str,
+        record: SessionRecord,
         *,
+        journal: Journal,
         nursery: trio.Nursery,
-        admission: Admission,
-        outbox: Outbox,
-        max_streams: int,
-        segment_bytes: int,
-        on_idle: Callable[[], None],
+        claims_settled: Callable[[str], Awaitable[None]],
+        on_unused: Callable[[Session], None],
     ) -> None:
-        self.id = session_id
+        self.id = record.session_id
+        self.tenant = record.tenant
+        self.epoch = record.epoch
+        self.last_sequence_id = record.last_sequence_id
+        self.submitting = trio.Lock()
+        self.opening = trio.Lock()
+        self._journal = journal
         self._nursery = nursery
-        self._admission = admission
-        self._outbox = outbox
-        self._max_streams = max_streams
-        self._segment_bytes = segment_bytes
-        self._on_idle = on_idle
+        self._claims_settled = claims_settled
+        self._on_unused = on_unused
         self._streams: dict[int, Stream] = {}
-        self._opened = 0
-        self._open_requests = 0
+        self._holder: Holder | None = None
+        self._is_lost = False
 
     @property
-    def is_idle(self) -> bool:
-        """Whether no request is being worked on."""
-        return self._open_requests == 0
+    def is_lost(self) -> bool:
+        """Whether it isn't this process's any more."""
+        return self._is_lost
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether neither a connection nor a stream holds it in memory."""
+        return self._holder is None and not self._streams
 
     @property
     def streams(self) -> tuple[Stream, ...]:
-        """The streams that haven't ended."""
+        """The streams that are being produced."""
         return tuple(self._streams.values())
 
-    def submit(self, submit: Submit) -> None:
-        """Starts work on a request, or refuses it at once.
-
-        Raises:
-            OutboxClosed: As from `Outbox.put_control`.
-        """
-        try:
-            self._check_own_limit()
-            self._admission.enter()
-        except RequestRefused as refusal:
-            self.refuse(submit.sequence_id, refusal)
-            return
-        self._open_requests += 1
-        deadline_ms = submit.deadline_ms
-        deadline_s = float("inf") if deadline_ms is None else trio.current_time() + deadline_ms / 1e3
-        self._nursery.start_soon(self._serve, submit, deadline_s)
-
-    def _check_own_limit(self) -> None:
-        if self._open_requests >= self._max_streams:
-            raise RequestRefused(
-                ErrorCode.OVERLOADED,
-                f"at most {self._max_streams} requests at once on one connection",
-                retry_after_ms=0,
-            )
-
-    def refuse(self, sequence_id: int, refusal: RequestRefused) -> None:
-        """Answers a request with REFUSED.
-
-        Raises:
-            OutboxClosed: As from `Outbox.put_control`.
-        """
-        _log.info(
-            "request refused",
-            session=self.id,
-            sequence_id=sequence_id,
-            code=refusal.code.value,
-            field=refusal.field,
-        )
-        self._outbox.put_control(
-            Refused(
-                sequence_id=sequence_id,
-                code=refusal.code,
-                message=refusal.reason,
-                field=refusal.field,
-                retryable=refusal.retry_after_ms is not None,
-                retry_after_ms=refusal.retry_after_ms,
-            )
-        )
-
-    async def _serve(self, submit: Submit, deadline_s: float) -> None:
-        """One request from here to its last frame; whatever goes wrong in it ends in here."""
-        try:
-            await self._answer(submit, deadline_s)
-        except OutboxClosed:
-            return  # the connection is closing, there is nobody to tell
-        finally:
-            self._open_requests -= 1
-            self._admission.leave()
-            if self.is_idle:
-                self._on_idle()
-
-    async def _answer(self, submit: Submit, deadline_s: float) -> None:
-        stream = None
-        try:
-            with trio.CancelScope(deadline=deadline_s):
-                generation = await self._admission.prepare(submit)
-                # No checkpoint from here to the block that closes it, or a cancellation could leak it.
-                self._opened += 1
-                stream = Stream(
-                    self._opened,
-                    generation,
-                    self._outbox,
-                    epoch=self.EPOCH,
-                    segment_bytes=self._segment_bytes,
-                    deadline_s=deadline_s,
-                )
-        except RequestRefused as refusal:
-            self.refuse(submit.sequence_id, refusal)
-            return
-        if stream is None:
-            self.refuse(
-                submit.sequence_id,
-                RequestRefused(ErrorCode.DEADLINE_EXCEEDED, "the request's deadline passed"),
-            )
-            return
-        self._streams[stream.id] = stream
-        try:
-            with generation:
-                self._outbox.put_control(
-                    Accepted(sequence_id=submit.sequence_id, stream_id=stream.id, durability=Durability.NONE)
-                )
-                await stream.run()
-        finally:
-            del self._streams[stream.id]
-
-    def cancel(self, cancel: Cancel) -> None:
-        """Ends a stream early; one that has ended already is none of anybody's business.
-
-        Raises:
-            RemoteProtocolError: There never was such a stream.
-        """
-        if (stream := self._find(cancel.stream_id)) is not None:
-            stream.cancel()
-
-    def acknowledge(self, ack: Ack) -> None:
-        """Moves the windows of the streams named.
-
-        Raises:
-            RemoteProtocolError: A stream never was, or a frame never was sent.
-        """
-        now_s = trio.current_time()
-        for stream_id, frame_id in ack.processed:
-            if (stream := self._find(stream_id)) is not None:
-                stream.acknowledge(frame_id, now_s)
-
-    def _find(self, stream_id: int) -> Stream | None:
-        if not 1 <= stream_id <= self._opened:
-            raise RemoteProtocolError(f"there is no stream {stream_id}")
+    def stream(self, stream_id: int) -> Stream | None:
+        """A stream that is being produced."""
         return self._streams.get(stream_id)
 
-    def end_streams(self, code: ErrorCode, message: str) -> None:
-        """Ends every stream with a retryable ERROR."""
+    # ---- who holds it
+
+    def attach(self, holder: Holder, record: SessionRecord) -> None:
+        """Gives the session to a connection that has claimed it; whoever had it is closed.
+
+        Raises:
+            Superseded: A newer claim came first.
+        """
+        if record.epoch < self.epoch:
+            raise Superseded
+        former, self._holder = self._holder, holder
+        self.epoch = record.epoch
+        self.last_sequence_id = max(self.last_sequence_id, record.last_sequence_id)
+        if former is not None and former is not holder:
+            former.end(CloseCode.SUPERSEDED, "a newer connection has the session")
+
+    def detach(self, holder: Holder) -> None:
+        """The connection is gone; nothing if it hasn't the session any more."""
+        if self._holder is not holder:
+            return
+        self._holder = None
+        if not self._is_lost:
+            self._nursery.start_soon(self._release, self.epoch)
+        self._check_use()
+
+    async def _release(self, epoch: int) -> None:
+        try:
+            await self._journal.release_session(self.id, epoch)
+        except (Fenced, SessionNotFound, JournalClosed):
+            return  # claimed again, or forgotten, or over
+        except JournalError as error:
+            # Its time to be claimed begins later then; nothing else depends on it.
+            _log.warning("session not released", session=self.id, reason=str(error))
+
+    def _check_use(self) -> None:
+        if self.is_unused:
+            self._on_unused(self)
+
+    def lose(self, reason: str, code: CloseCode = CloseCode.FENCED) -> None:
+        """Stops everything where it is; what is in the journal is what there is. Safe to repeat."""
+        if self._is_lost:
+            return
+        self._is_lost = True
+        _log.warning("session lost", session=self.id, reason=reason, streams=len(self._streams))
         for stream in self.streams:
-            stream.fail(code, message)
+            stream.stop()
+        if self._holder is not None:
+            self._holder.end(code, reason)
+        self._on_unused(self)
+
+    # ---- writing
+
+    async def _own(self, write: Callable[[int], Awaitable[T]]) -> T:
+        """Writes under the current epoch, and again if a claim of this process came between.
+
+        Raises:
+            SessionLost: The session isn't ours.
+            JournalError: The others, as of the write.
+        """
+        while True:
+            if self._is_lost:
+                raise SessionLost
+            epoch = self.epoch
+            try:
+                return await write(epoch)
+            except Fenced as error:
+                await self._claims_settled(self.id)
+                if self.epoch == epoch:
+                    self.lose("the session has another owner")
+                    raise SessionLost from error
+            except (SessionNotFound, StreamEnded) as error:
+                self.lose("the session was given up")
+                raise SessionLost from error
+            except (JournalFailed, JournalClosed) as error:
+                # Whether this was written is unknown; what is there tells whoever claims the session next.
+                self.lose("the journal failed: come back")
+                raise SessionLost from error
+
+    async def append(self, stream_id: int, frames: Sequence[FrameRecord], finish: str | None) -> None:
+        """See `FrameStore.append`."""
+        await self._own(lambda epoch: self._journal.append(self.id, epoch, stream_id, frames, finish=finish))
+
+    async def abandon(self, stream_id: int) -> None:
+        """See `FrameStore.abandon`."""
+        try:
+            await self._own(lambda epoch: self._journal.abandon(self.id, epoch, stream_id))
+        except (SessionLost, JournalError) as error:
+            _log.debug("stream without durability not ended", session=self.id, reason=str(error))
+
+    async def submit(self, stream: NewStream) -> Submission:
+        """Starts a stream for a request, or finds the one it has; once it returns, so it is, for ever.
+
+        Raises:
+            SessionLost: As from every write.
+            JournalError: As from `Journal.submit`.
+        """
+        while True:
+            try:
+                submission = await self._own(lambda epoch: self._journal.submit(self.id, epoch, stream))
+            except TooManyEarlyMessages:
+                await trio.sleep(_EARLY_PAUSE_S)
+                continue
+            self._note_processed(submission.last_sequence_id)
+            return submission
+
+    async def record(self, sequence_id: int) -> None:
+        """Notes that a client's message needs no more processing, so that it won't be sent again.
+
+        Raises:
+            SessionLost: As from every write.
+            JournalError: It can't be noted; the client will send it again.
+        """
+        while True:
+            try:
+                last_id = await self._own(
+                    lambda epoch: self._journal.record_message(self.id, epoch, sequence_id)
+                )
+            except TooManyEarlyMessages:
+                await trio.sleep(_EARLY_PAUSE_S)
+                continue
+            self._note_processed(last_id)
+            return
+
+    def _note_processed(self, last_id: int) -> None:
+        self.last_sequence_id = max(self.last_sequence_id, last_id)
+
+    # ---- streams
+
+    def start(self, stream: Stream, on_over: Callable[[], None]) -> None:
+        """Lets a stream run; ``on_over`` is called when it has left memory."""
+        self._streams[stream.id] = stream
+        self._nursery.start_soon(self._run, stream, on_over)
+
+    async def _run(self, stream: Stream, on_over: Callable[[], None]) -> None:
+        try:
+            await stream.run()
+        finally:
+            del self._streams[stream.id]
+            on_over()
+            self._check_use()

@@ -1,45 +1,40 @@
-"""One generation on its way to one client: outputs of the engine in, numbered frames out.
+"""One generation on its way into the journal: outputs of the engine in, durable frames out.
 
-The rules kept here: ids count from 1 without a hole and offsets add up; nothing is sent while the window is
-full; exactly one terminal frame, the last. A stream that waits (for the window, for room in the outbox) just
-stops receiving, its buffer fills and the engine pauses it: that is all of the back-pressure. A stream that is
-ended from outside (cancel, deadline, shutdown) drops what the client hasn't been sent, and only then may the
-terminal frame pass a full window, or a client that no longer reads could never be told.
+Commit before send: a frame is published to readers only after the append that holds it has returned. What
+isn't committed yet is no part of the stream: numbering, digest and token ids move on with the commit, so a
+stream can be left at any moment and go on from the journal, here or in another process, as if it hadn't been.
 
-It must not know sockets, encodings or other streams.
+It runs at the pace of its quickest reader: with no room in any window it stops receiving, its buffer fills
+and the engine pauses it. Standing still too long it gives its KV memory up and generates on later (parked);
+with no reader at all for a while it leaves memory altogether. A stream ended from outside (cancel, deadline,
+shutdown) drops what wasn't committed and says so in its terminal frame.
+
+It must not know sockets, sessions or other streams.
 """
 
 from __future__ import annotations
 
-import hashlib
+from collections.abc import Sequence
+from typing import Protocol
 
 import structlog
 import trio
-from attrs import frozen
+from attrs import evolve
 
-from seedance_server.admission import describe_failure
+from seedance_server.admission import Admission, Prepared, describe_failure
+from seedance_server.config import Config
 from seedance_server.engine.errors import EngineError
 from seedance_server.engine.sequence import Finish, SequenceOutput
 from seedance_server.engine.sequence import FinishReason as EngineFinishReason
 from seedance_server.engine_loop import Generation
-from seedance_server.errors import EngineStopped, OutboxClosed
-from seedance_server.outbox import Outbox, frame_size
-from seedance_wire.errors import RemoteProtocolError
-from seedance_wire.messages import (
-    Delta,
-    Error,
-    ErrorCode,
-    Final,
-    FinishReason,
-    Flush,
-    Frame,
-    StageTiming,
-    TokenLogprob,
-    Usage,
-)
-from seedance_wire.window import SlidingWindow
+from seedance_server.errors import EngineStopped, SessionLost
+from seedance_server.frame_draft import Draft, Ending, Position, draft_ending, draft_frames, frame_records
+from seedance_server.journal.errors import JournalFull, JournalOverloaded
+from seedance_server.journal.records import FrameRecord
+from seedance_server.tail import FrameTail
+from seedance_wire.messages import ErrorCode, Final, FinishReason, StageTiming, Usage
 
-__all__ = ["Stream"]
+__all__ = ["FrameStore", "Reader", "Stream"]
 
 _log = structlog.get_logger(__name__)
 
@@ -48,82 +43,142 @@ _REASONS = {
     EngineFinishReason.LENGTH: FinishReason.LENGTH,
     EngineFinishReason.CANCELLED: FinishReason.CANCELLED,
 }
+_AT_ONCE = 16
+"""Outputs that become one append: more than a buffer holds, since only a reader's window is to limit them."""
+_FIRST_WRITE_S = 1.0
+"""How long the end of a stream waits to learn when its first frame left; only a figure needs it."""
+_RETRY_S = (0.05, 1.0)
+"""First and longest pause between attempts to write into a journal that is full or slow."""
 
 
-@frozen
-class _Failure:
-    """Why a stream ends with an ERROR frame."""
+class FrameStore(Protocol):
+    """Where frames become durable; the session, which knows in whose name."""
 
-    code: ErrorCode
-    message: str
-    retryable: bool
+    async def append(self, stream_id: int, frames: Sequence[FrameRecord], finish: str | None) -> None:
+        """Returns once they are durable.
+
+        Raises:
+            SessionLost: They belong to somebody else now; stop, and touch nothing.
+            JournalFull, JournalOverloaded: Not written; may be tried again.
+        """
+
+    async def abandon(self, stream_id: int) -> None:
+        """Notes that a stream without durability has ended; never fails."""
+
+    def lose(self, reason: str) -> None:
+        """Gives the session up: it can't be written; what is written stays."""
+
+
+class Reader(Protocol):
+    """Who reads a stream, for the pace only."""
+
+    sent_id: int
+    """The last frame that left."""
+
+    @property
+    def room(self) -> int:
+        """Frames that may leave before the next acknowledgement."""
 
 
 class Stream:
-    """Sends one generation as frames.
+    """Produces one stream.
 
     Args:
         stream_id: Its number in the session.
-        generation: Where outputs come from; the stream closes it.
-        outbox: Where frames go.
-        epoch: Which owner of the session sends.
-        segment_bytes: Text after which a non-final FLUSH commits the segment.
+        prepared: What to generate from.
+        admission: Starts generations.
+        store: Where frames become durable; None for a stream without durability, which abandons it in the
+            end.
+        config: Limits.
+        is_durable: Whether frames are journaled.
+        cancel_on_disconnect: Whether the connection's end is the stream's.
         deadline_s: Trio time after which the answer is of no use.
+        position: Where its frames go on.
+        token_ids: The tokens of its frames so far.
+        delivered_text: Their text, to be compared with what the engine makes of the tokens.
+
+    Attributes:
+        tail: Its newest frames.
+        over: Set when it has left memory, ended or not.
     """
 
     def __init__(
         self,
         stream_id: int,
-        generation: Generation,
-        outbox: Outbox,
+        prepared: Prepared,
         *,
-        epoch: int,
-        segment_bytes: int,
+        admission: Admission,
+        store: FrameStore,
+        config: Config,
+        is_durable: bool,
+        cancel_on_disconnect: bool,
         deadline_s: float,
+        position: Position | None = None,
+        token_ids: Sequence[int] = (),
+        delivered_text: str | None = None,
     ) -> None:
         self.id = stream_id
-        self._generation = generation
-        self._outbox = outbox
-        self._epoch = epoch
-        self._segment_bytes = segment_bytes
+        self.is_durable = is_durable
+        self.cancel_on_disconnect = cancel_on_disconnect
+        self.over = trio.Event()
+        self._prepared = prepared
+        self._admission = admission
+        self._store = store
+        self._config = config
         self._deadline_s = deadline_s
-        self._window = SlidingWindow()
-        self._window_moved = trio.lowlevel.ParkingLot()
-        self._next_id = 1
-        self._last_windowed_id = 0
-        self._offset = 0
-        self._segment_start = 0
-        self._digest = hashlib.sha256()
-        self._held_tokens = 0
-        self._held_logprobs: tuple[TokenLogprob, ...] = ()
+        self._position = position or Position()
+        self._token_ids = list(token_ids)
+        self._delivered_text = delivered_text
+        self.tail = FrameTail(self._position.next_id - 1, config.tail_bytes)
+        self._held: tuple[SequenceOutput, ...] = ()
+        self._readers: set[Reader] = set()
+        self._generation: Generation | None = None
         self._cancelled = False
-        self._failure: _Failure | None = None
+        self._failure: Ending | None = None
+        self._orphaned_s = trio.current_time()
+        self._starved_s: float | None = None
+        self._changed = trio.lowlevel.ParkingLot()
+        self._patience = trio.CancelScope()
+        self._running = trio.CancelScope()
+        self._first_output_s: float | None = None
         self._egress_s: float | None = None
         self._first_written = trio.Event()
 
     @property
-    def window_size(self) -> int:
-        """Frames that may be unacknowledged just now."""
-        return self._window.size
+    def is_parked(self) -> bool:
+        """Whether no generation is in the engine for it just now."""
+        return self._generation is None
 
     @property
-    def in_flight(self) -> int:
-        """Frames sent and not acknowledged."""
-        return self._window.in_flight
+    def readers(self) -> int:
+        """Connections that read it."""
+        return len(self._readers)
 
-    # ---- told by the reader: never waits
+    # ---- told by connections: never waits
 
-    def acknowledge(self, frame_id: int, now_s: float) -> None:
-        """The client has processed everything up to ``frame_id``.
+    def add_reader(self, reader: Reader) -> None:
+        """From now on this reader sets the pace too."""
+        self._readers.add(reader)
+        self.note_progress()
 
-        Raises:
-            RemoteProtocolError: That frame was never sent.
-        """
-        if frame_id >= self._next_id:
-            raise RemoteProtocolError(f"frame {frame_id} of stream {self.id} was acknowledged but never sent")
-        # A terminal frame that passed a full window isn't the window's business.
-        self._window.on_ack(min(frame_id, self._last_windowed_id), now_s)
-        self._window_moved.unpark_all()
+    def remove_reader(self, reader: Reader) -> None:
+        """It reads no more; with the last one the grace begins. Safe to repeat."""
+        self._readers.discard(reader)
+        if not self._readers:
+            self._orphaned_s = trio.current_time()
+            self._first_written.set()
+        self.note_progress()
+
+    def note_progress(self) -> None:
+        """A window moved, or something else that may let it go on."""
+        self._patience.deadline = self._park_at_s()
+        self._changed.unpark_all()
+
+    def note_first_written(self) -> None:
+        """The stream's first frame has left for a socket."""
+        if self._first_output_s is not None and self._egress_s is None:
+            self._egress_s = trio.current_time() - self._first_output_s
+        self._first_written.set()
 
     def cancel(self) -> None:
         """The client doesn't want the rest; ends with reason ``cancelled``. Safe to repeat."""
@@ -132,12 +187,18 @@ class Stream:
 
     def fail(self, code: ErrorCode, message: str) -> None:
         """The server can't go on with it; ends with a retryable ERROR."""
-        self._failure = self._failure or _Failure(code, message, retryable=True)
+        self._failure = self._failure or Ending(code, message, retryable=True)
         self._end()
 
+    def stop(self) -> None:
+        """Leaves it as it is in the journal, without an end."""
+        self._running.cancel()
+
     def _end(self) -> None:
-        self._generation.cancel()
-        self._window_moved.unpark_all()
+        if self._generation is not None:
+            self._generation.cancel()
+        self._first_written.set()
+        self.note_progress()
 
     @property
     def _is_ending(self) -> bool:
@@ -146,115 +207,163 @@ class Stream:
     # ---- its own task
 
     async def run(self) -> None:
-        """Sends until the terminal frame is in the outbox; returns early only if the connection closes."""
+        """Produces until the terminal frame is durable, or until the stream has to leave memory before."""
         try:
-            with self._generation:
-                terminal = await self._relay()
-            out_of_turn = self._is_ending or isinstance(terminal, _Failure)
-            if isinstance(terminal, Final):
-                frame: Frame = Flush(
-                    stream_id=self.id,
-                    id=self._next_id,
-                    epoch=self._epoch,
-                    offset=self._offset,
-                    final=terminal,
-                )
-            else:
-                frame = Error(
-                    stream_id=self.id,
-                    id=self._next_id,
-                    epoch=self._epoch,
-                    offset=self._offset,
-                    code=terminal.code,
-                    message=terminal.message,
-                    retryable=terminal.retryable,
-                )
-            if not await self._send(frame, windowed=not out_of_turn):
-                await self._send(frame, windowed=False)  # ended while all that was left was to say so
-        except OutboxClosed:
+            with self._running:
+                if (ending := await self._produce()) is not None:
+                    await self._finish(ending)
+        except SessionLost:
             return
+        except (JournalFull, JournalOverloaded) as error:
+            self._store.lose(str(error))
+        finally:
+            self.over.set()
 
-    async def _relay(self) -> Final | _Failure:
-        """Sends the text; returns how it ended. Nothing that goes wrong in here is anybody else's."""
+    async def _produce(self) -> Final | Ending | None:
+        """Generates; returns how it ended. Nothing that goes wrong in here is anybody else's."""
         try:
             with trio.CancelScope(deadline=self._deadline_s):
-                finish = await self._relay_text()
-                if finish.error is not None and not self._is_ending:
-                    return _Failure(*describe_failure(finish.error))
-                return self._failure or await self._final(finish)
-            return _Failure(ErrorCode.DEADLINE_EXCEEDED, "the request's deadline passed", retryable=False)
-        except OutboxClosed:
+                return await self._generate()
+            return Ending(ErrorCode.DEADLINE_EXCEEDED, "the request's deadline passed", retryable=False)
+        except SessionLost:
             raise
+        except JournalFull:
+            return Ending(ErrorCode.JOURNAL_FULL, "there is no room to keep the answer", retryable=True)
+        except JournalOverloaded:
+            return Ending(ErrorCode.OVERLOADED, "the answer can't be kept fast enough", retryable=True)
         except (EngineError, EngineStopped) as error:
-            return _Failure(*describe_failure(error))
+            return Ending(*describe_failure(error))
         except Exception as error:  # noqa: BLE001 - contained: it is this stream's end and no other's
             _log.exception("stream failed", stream_id=self.id)
-            return _Failure(*describe_failure(error))
+            return Ending(*describe_failure(error))
 
-    async def _relay_text(self) -> Finish:
-        while True:
-            output = await self._generation.receive()
-            if not self._is_ending:
-                await self._send_output(output)
-            if output.finish is not None:
-                return output.finish
+    async def _generate(self) -> Final | Ending | None:
+        while not self._is_ending:
+            if not self._readers and trio.current_time() >= self._park_at_s():
+                return None  # no checkpoint from here until it is out of memory
+            if self._credit() <= 0:
+                await self._changed.park()
+                continue
+            text, self._delivered_text = self._delivered_text, None
+            with self._admission.start(self._prepared, self._token_ids, text) as generation:
+                self._generation = generation
+                try:
+                    finish = await self._relay(generation)
+                finally:
+                    self._generation = None
+            if finish is not None:
+                if finish.error is not None and not self._is_ending:
+                    return Ending(*describe_failure(finish.error))
+                return self._failure or await self._final(finish)
+            self._held = ()  # parked: what came without text is generated again
+            _log.debug("stream parked", stream_id=self.id, readers=len(self._readers))
+        return self._failure or self._cancelled_final()
 
-    async def _send_output(self, output: SequenceOutput) -> None:
-        self._held_tokens += len(output.token_ids)
-        self._held_logprobs += tuple(
-            TokenLogprob(token_id=entry.token_id, text=entry.text, logprob=entry.logprob, top=entry.top)
-            for entry in output.logprobs
-        )
-        if not output.text and not (output.finish is not None and self._held_logprobs):
+    async def _relay(self, generation: Generation) -> Finish | None:
+        """Commits what comes; None if it was parked on the way."""
+        with trio.CancelScope(deadline=self._park_at_s()) as self._patience:
+            while True:
+                await self._wait_for_credit()
+                outputs = [await generation.receive()]
+                while generation.buffered and len(outputs) < min(self._credit(), _AT_ONCE):
+                    outputs.append(await generation.receive())
+                if self._first_output_s is None:
+                    self._first_output_s = generation.first_output_s
+                if not self._is_ending:
+                    await self._commit_outputs(outputs)
+                if outputs[-1].finish is not None:
+                    return outputs[-1].finish
+        return None
+
+    def _park_at_s(self) -> float:
+        if self._is_ending:
+            return float("inf")
+        if not self._readers:
+            return self._orphaned_s + self._config.orphan_grace_s
+        if self._starved_s is not None:
+            return self._starved_s + self._config.pause_park_s
+        return float("inf")
+
+    def _credit(self) -> int:
+        """Frames that may be made now: what the quickest reader has room for beyond what it wasn't sent."""
+        if self._is_ending or not self._readers:
+            return _AT_ONCE
+        last_id = self.tail.last_id
+        ahead = self._config.run_ahead_frames if self.is_durable else 0
+        return ahead + max(reader.room - (last_id - reader.sent_id) for reader in self._readers)
+
+    async def _wait_for_credit(self) -> None:
+        if self._credit() > 0:
             return
-        encoded = output.text.encode()
-        if self._offset - self._segment_start >= self._segment_bytes:
-            if not await self._send(
-                Flush(stream_id=self.id, id=self._next_id, epoch=self._epoch, offset=self._offset)
-            ):
-                return
-            self._segment_start = self._offset
-        sent = await self._send(
-            Delta(
-                stream_id=self.id,
-                id=self._next_id,
-                epoch=self._epoch,
-                offset=self._offset,
-                text=output.text,
-                token_count=self._held_tokens,
-                logprobs=self._held_logprobs,
-            )
+        self._starved_s = trio.current_time()
+        try:
+            while self._credit() <= 0:
+                self._patience.deadline = self._park_at_s()
+                await self._changed.park()
+        finally:
+            self._starved_s = None
+        self._patience.deadline = self._park_at_s()
+
+    # ---- becoming durable
+
+    async def _commit_outputs(self, outputs: Sequence[SequenceOutput]) -> None:
+        draft = draft_frames(
+            self.id,
+            self._position,
+            (*self._held, *outputs),
+            segment_bytes=self._config.segment_bytes,
         )
-        if sent:
-            self._offset += len(encoded)
-            self._digest.update(encoded)
-            self._held_tokens, self._held_logprobs = 0, ()
+        if draft.frames:
+            await self._commit(draft, None)
+        self._held = draft.held
 
-    async def _send(self, frame: Frame, *, windowed: bool = True) -> bool:
-        """Puts the next frame into the outbox; False if the stream was ended while waiting for the window."""
-        size = frame_size(frame)
-        if windowed:
-            while not self._window.can_send(size):
-                if self._is_ending:
-                    return False
-                await self._window_moved.park()
-        on_written = self._note_first_written if frame.id == 1 else None
-        await self._outbox.put_frame(frame, on_written)
-        # This runs before anything could be read that answers the frame: a send and a receive lie between.
-        if windowed:
-            self._window.on_sent(frame.id, size, trio.current_time())
-            self._last_windowed_id = frame.id
-        self._next_id = frame.id + 1
-        return True
+    async def _commit(self, draft: Draft, finish: str | None) -> None:
+        """Makes frames durable, then public. If cancelled, either nothing of this has happened or all."""
+        if self.is_durable:
+            await self._append(frame_records(draft), finish)
+        # No checkpoint from here on: the journal has it, so the stream has it.
+        self._position = draft.position
+        for ids in draft.token_ids:
+            self._token_ids += ids
+        unread_from = None
+        if not self.is_durable:
+            unread_from = min((reader.sent_id + 1 for reader in self._readers), default=None)
+        self.tail.publish(draft.frames, unread_from=unread_from)
 
-    def _note_first_written(self) -> None:
-        if self._generation.first_output_s is not None:
-            self._egress_s = trio.current_time() - self._generation.first_output_s
-        self._first_written.set()
+    async def _append(self, records: Sequence[FrameRecord], finish: str | None) -> None:
+        give_up_s = trio.current_time() + self._config.journal_patience_s
+        pause_s, longest_s = _RETRY_S
+        while True:
+            try:
+                await self._store.append(self.id, records, finish)
+            except (JournalFull, JournalOverloaded):
+                if trio.current_time() >= give_up_s:
+                    raise
+                await trio.sleep(pause_s)
+                pause_s = min(2 * pause_s, longest_s)
+            else:
+                return
+
+    # ---- the end
+
+    async def _finish(self, ending: Final | Ending) -> None:
+        # Only what was ended from outside may pass a full window; a failure of its own is as good as that.
+        out_of_turn = self._is_ending or isinstance(ending, Ending)
+        if isinstance(ending, Final):
+            ending = evolve(ending, digest=self._position.digest.digest())
+            word = ending.finish_reason.value
+        else:
+            word = ending.code.value
+        held = () if self._is_ending else self._held
+        draft = draft_ending(self.id, self._position, ending, held, out_of_turn=out_of_turn)
+        await self._commit(draft, word)
+        if not self.is_durable:
+            await self._store.abandon(self.id)
 
     async def _final(self, finish: Finish) -> Final:
-        if self._next_id > 1:
-            await self._first_written.wait()  # bounded: a send that takes too long ends the connection
+        if self.tail.last_id and self._readers:
+            with trio.move_on_after(_FIRST_WRITE_S):
+                await self._first_written.wait()
         timing = finish.timing
         return Final(
             finish_reason=FinishReason.CANCELLED if self._cancelled else _REASONS[finish.reason],
@@ -271,6 +380,11 @@ class Stream:
                 cache_sync_ms=timing.cache_sync_s * 1e3,
                 egress_ms=(self._egress_s or 0.0) * 1e3,
             ),
-            digest=self._digest.digest(),
+            digest=b"",
             stop=None if self._cancelled else finish.stop,
         )
+
+    def _cancelled_final(self) -> Final:
+        """Of a stream that was cancelled while nothing was generated for it."""
+        usage = Usage(prompt_tokens=len(self._prepared.prompt_ids), completion_tokens=len(self._token_ids))
+        return Final(finish_reason=FinishReason.CANCELLED, usage=usage, timing=StageTiming(), digest=b"")

@@ -9,6 +9,7 @@ counted as one token a piece.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeAlias, TypeVar
@@ -19,7 +20,12 @@ from attrs import define, field
 
 from seedance_server.admission import Admission
 from seedance_server.config import Config
-from seedance_server.engine.errors import ContextLengthExceeded, EngineError, InvalidParameter
+from seedance_server.engine.errors import (
+    ContextLengthExceeded,
+    ContinuationMismatch,
+    EngineError,
+    InvalidParameter,
+)
 from seedance_server.engine.sampling_params import SamplingParams
 from seedance_server.engine.sequence import (
     Finish,
@@ -30,8 +36,13 @@ from seedance_server.engine.sequence import (
     Usage,
 )
 from seedance_server.engine_loop import EngineLoop, GenerationEngine
-from seedance_server.front_door import FrontDoor
+from seedance_server.front_door import FrontDoor, Service
+from seedance_server.journal.interface import Journal
+from seedance_server.journal.memory import MemoryJournal
+from seedance_server.journal_file import journal_limits
+from seedance_server.requests import Requests
 from seedance_server.served_model import PromptEncoder, ServedModel
+from seedance_server.session_registry import SessionRegistry
 from seedance_wire.messages import ChatMessage
 
 __all__ = ["InMemoryServer", "InlineExecutor", "ScriptedEncoder", "ScriptedEngine", "serve_in_memory"]
@@ -47,10 +58,11 @@ class _Sequence:
     sent: int = 0
     paused: bool = False
     cancelled: bool = False
+    error: EngineError | None = None
 
 
 class ScriptedEngine:
-    """Answers each request with chosen pieces of text, one a step.
+    """Answers each request with chosen pieces of text, one a step; an interrupted one with the rest.
 
     Args:
         script: The pieces for every request, or a function from the request to its pieces.
@@ -99,7 +111,11 @@ class ScriptedEngine:
         """Takes a request."""
         self.requests.append(request)
         pieces = self._script(request) if callable(self._script) else self._script
-        self._sequences[request.id] = _Sequence(request, pieces)
+        sent = len(request.generated_ids)
+        error: EngineError | None = None
+        if request.delivered_text not in (None, "".join(pieces[:sent])):
+            error = ContinuationMismatch("its tokens give another text")
+        self._sequences[request.id] = _Sequence(request, pieces, sent=sent, error=error)
 
     def cancel(self, request_id: int) -> None:
         """Ends a request with the next step."""
@@ -142,7 +158,7 @@ class ScriptedEngine:
         request = sequence.request
         if sequence.cancelled:
             return SequenceOutput(id=request.id, finish=self._finish(sequence, FinishReason.CANCELLED))
-        if (error := self._errors.get(sequence.sent)) is not None:
+        if (error := sequence.error or self._errors.get(sequence.sent)) is not None:
             return SequenceOutput(id=request.id, finish=self._finish(sequence, FinishReason.ERROR, error))
         if sequence.sent == len(sequence.pieces):
             return SequenceOutput(id=request.id, finish=self._finish(sequence, FinishReason.STOP))
@@ -172,7 +188,19 @@ class ScriptedEncoder:
             raise InvalidParameter("messages", "must hold some text")
         return self.encode_text(text, parse_special=parse_special)
 
-    def encode_text(self, prompt: str, *, parse_special: bool = False) -> Sequence[int]:  # noqa: ARG002
+    def encode_turn(
+        self, messages: Sequence[ChatMessage], preceding_ids: Sequence[int], *, parse_special: bool = False
+    ) -> Sequence[int]:
+        """What came before, and the contents."""
+        return [*preceding_ids, *self.encode_chat(messages, parse_special=parse_special)]
+
+    def encode_text(
+        self,
+        prompt: str,
+        *,
+        parse_special: bool = False,  # noqa: ARG002
+        is_start: bool = True,  # noqa: ARG002
+    ) -> Sequence[int]:
         """The code points."""
         if not prompt.strip():
             raise InvalidParameter("prompt", "must hold some text")
@@ -203,11 +231,15 @@ class InMemoryServer:
         door: The real front door.
         engine_loop: The real loop.
         admission: The real admission.
+        registry: The real registry.
+        journal: Where everything is kept.
     """
 
     door: FrontDoor
     engine_loop: EngineLoop
     admission: Admission
+    registry: SessionRegistry
+    journal: Journal
     _nursery: trio.Nursery = field(repr=False)
 
     def connect(self, address: str = "127.0.0.1") -> trio.StapledStream[Any, Any]:
@@ -231,8 +263,10 @@ async def serve_in_memory(
     config: Config | None = None,
     step_s: float = 0.01,
     model_name: str = "scripted",
+    journal: Journal | None = None,
+    fingerprint: bytes = bytes(32),
 ) -> AsyncIterator[InMemoryServer]:
-    """Runs a whole server in memory; leaving the block ends it.
+    """Runs a whole server in memory; leaving the block ends it, as a kill would.
 
     Args:
         engine: Default: a `ScriptedEngine` with its default script.
@@ -240,10 +274,14 @@ async def serve_in_memory(
         config: Default: all defaults.
         step_s: What a step takes on trio's clock.
         model_name: Name of the model.
+        journal: Default: a `MemoryJournal`. One that served before brings its sessions along.
+        fingerprint: Of the model.
     """
     config = config or Config(model_path="scripted")
     engine = engine or ScriptedEngine()
-    async with trio.open_nursery() as nursery:
+    journal = journal or MemoryJournal(journal_limits(config))
+    async with trio.open_nursery() as keeping, trio.open_nursery() as nursery:
+        await keeping.start(journal.run)
         engine_loop = EngineLoop(
             engine,
             InlineExecutor(step_s),
@@ -256,6 +294,7 @@ async def serve_in_memory(
             vocab_size=0x110000,
             engine=engine,
             encoder=encoder or ScriptedEncoder(),
+            fingerprint=fingerprint,
         )
 
         async def encode_here(encode: Callable[[], Sequence[int]]) -> Sequence[int]:
@@ -270,11 +309,21 @@ async def serve_in_memory(
             clock=trio.current_time,
             run_in_thread=encode_here,
         )
-        count = iter(range(1, 1 << 62))
-        door = FrontDoor(config, new_session_id=lambda: f"session-{next(count)}")
-        door.open(admission, engine_loop)
+        registry = SessionRegistry(journal, new_session_id=lambda: f"session-{secrets.token_hex(4)}")
+        await nursery.start(registry.run)
+        door = FrontDoor(config)
+        door.open(
+            Service(
+                admission=admission,
+                engine_loop=engine_loop,
+                journal=journal,
+                requests=Requests(journal, admission, config),
+                registry=registry,
+            )
+        )
         nursery.start_soon(engine_loop.run)
         try:
-            yield InMemoryServer(door, engine_loop, admission, nursery)
+            yield InMemoryServer(door, engine_loop, admission, registry, journal, nursery)
         finally:
             nursery.cancel_scope.cancel()
+            keeping.cancel_scope.cancel()

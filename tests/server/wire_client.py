@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -14,6 +15,7 @@ from seedance_wire.messages import (
     Ack,
     Cancel,
     ChatMessage,
+    Checkpoint,
     Delta,
     Error,
     Flush,
@@ -37,12 +39,19 @@ class WireClient:
         self.connection = Connection(Role.CLIENT, subprotocol)
         self.acks = True
         self._taken: dict[int, int] = {}
+        self.checkpoints: list[Checkpoint] = []
         self.messages = 0  # WebSocket messages received
 
     async def send(self, message: Message) -> None:
         await self.websocket.send_message(self.connection.send(message))
 
     async def receive(self) -> Message:
+        """The next message that is no CHECKPOINT; those are kept apart."""
+        while isinstance(event := await self.receive_any(), Checkpoint):
+            self.checkpoints.append(event)
+        return event
+
+    async def receive_any(self) -> Message:
         while (event := self.connection.next_event()) is None:
             if self._taken:  # one message for all frames that came together, as clients must
                 await self.send(Ack(processed=tuple(self._taken.items())))
@@ -66,7 +75,8 @@ class WireClient:
             more["messages"] = (ChatMessage(role="user", content=text),)
         if isinstance(more.get("sampling"), dict):
             more["sampling"] = Sampling(**more["sampling"])
-        await self.send(Submit(sequence_id=sequence_id, idempotency_key=KEY, **more))
+        more.setdefault("idempotency_key", secrets.token_bytes(16))
+        await self.send(Submit(sequence_id=sequence_id, **more))
         return sequence_id
 
     async def cancel(self, stream_id: int) -> None:

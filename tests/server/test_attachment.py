@@ -1,4 +1,4 @@
-"""Tests of `seedance_server.session`: cases of a conversation, over the whole server in memory."""
+"""Tests of `seedance_server.attachment`: cases of a conversation, over the whole server in memory."""
 
 import pytest
 import trio
@@ -20,7 +20,7 @@ from seedance_wire.messages import (
 from tests.server.wire_client import wire_client
 
 
-async def test_session_numbers_its_streams_from_one(autojump_clock) -> None:
+async def test_attachment_numbers_its_streams_from_one(autojump_clock) -> None:
     """Each session counts for itself; ACCEPTED names the request it answers."""
     async with serve_in_memory() as server:
         for _ in range(2):
@@ -38,10 +38,10 @@ async def test_session_numbers_its_streams_from_one(autojump_clock) -> None:
 def client_durability():
     from seedance_wire.messages import Durability
 
-    return Durability.NONE
+    return Durability.COMMITTED
 
 
-async def test_session_runs_many_streams_at_once_each_with_its_own_text(autojump_clock) -> None:
+async def test_attachment_runs_many_streams_at_once_each_with_its_own_text(autojump_clock) -> None:
     """Frames of different streams mix, pieces of one keep their order, ACCEPTED comes first."""
     engine = ScriptedEngine(lambda request: [f"{request.prompt_ids[0]}:{i} " for i in range(40)])
     async with serve_in_memory(engine) as server, wire_client(server.connect()) as client:
@@ -59,7 +59,7 @@ async def test_session_runs_many_streams_at_once_each_with_its_own_text(autojump
         assert texts == {number: "".join(f"{64 + number}:{i} " for i in range(40)) for number in range(1, 21)}
 
 
-async def test_session_refuses_bad_input_beside_a_running_stream_whose_text_stays_the_same(
+async def test_attachment_refuses_bad_input_beside_a_running_stream_whose_text_stays_the_same(
     autojump_clock,
 ) -> None:
     """Only the guilty request fails; its neighbour never notices, the connection stays."""
@@ -101,7 +101,7 @@ async def test_session_refuses_bad_input_beside_a_running_stream_whose_text_stay
 
 
 @pytest.mark.parametrize("max_tokens", [1, 4096, 4097, 10**8, 2**63 - 1, None])
-async def test_session_takes_any_bound_on_tokens(autojump_clock, max_tokens) -> None:
+async def test_attachment_takes_any_bound_on_tokens(autojump_clock, max_tokens) -> None:
     """max_tokens is a bound, not a reservation: none of them hangs."""
     async with serve_in_memory() as server, wire_client(server.connect()) as client:
         await client.submit(sampling={"max_tokens": max_tokens})
@@ -112,7 +112,7 @@ async def test_session_takes_any_bound_on_tokens(autojump_clock, max_tokens) -> 
         assert end.final.finish_reason is reason
 
 
-async def test_session_limits_streams_and_serves_again_when_one_ends(autojump_clock) -> None:
+async def test_attachment_limits_streams_and_serves_again_when_one_ends(autojump_clock) -> None:
     """N are served, N + 1 is refused and may come again."""
     config = Config(model_path="m", max_streams=2)
     engine = ScriptedEngine(["x"] * 20)
@@ -131,7 +131,7 @@ async def test_session_limits_streams_and_serves_again_when_one_ends(autojump_cl
         await client.accepted()
 
 
-async def test_session_cancels_a_running_stream_and_forgives_a_late_cancel(autojump_clock) -> None:
+async def test_attachment_cancels_a_running_stream_and_forgives_a_late_cancel(autojump_clock) -> None:
     """The answer is the normal end with reason cancelled; one that ended already isn't anybody's business."""
     engine = ScriptedEngine(["x"] * 1000)
     async with serve_in_memory(engine) as server, wire_client(server.connect()) as client:
@@ -149,7 +149,7 @@ async def test_session_cancels_a_running_stream_and_forgives_a_late_cancel(autoj
         assert engine.active == ()
 
 
-async def test_session_ends_at_the_deadline_from_the_requests_receipt(autojump_clock) -> None:
+async def test_attachment_ends_at_the_deadline_from_the_requests_receipt(autojump_clock) -> None:
     """The deadline ends a running stream with its own code."""
     engine = ScriptedEngine(["x"] * 100_000)
     async with serve_in_memory(engine) as server, wire_client(server.connect()) as client:
@@ -161,7 +161,7 @@ async def test_session_ends_at_the_deadline_from_the_requests_receipt(autojump_c
         assert trio.current_time() - began_s == pytest.approx(0.5)
 
 
-async def test_session_contains_a_sequences_failure(autojump_clock) -> None:
+async def test_attachment_contains_a_sequences_failure(autojump_clock) -> None:
     """One row without probabilities fails alone; the connection goes on."""
     engine = ScriptedEngine(["a"] * 5, errors={3: NumericalError("NaN")})
     async with serve_in_memory(engine) as server, wire_client(server.connect()) as client:
@@ -174,7 +174,7 @@ async def test_session_contains_a_sequences_failure(autojump_clock) -> None:
         assert (await client.until_end())[0] == "a"
 
 
-async def test_session_tells_of_a_dead_engine_and_refuses_new_work_at_once(autojump_clock) -> None:
+async def test_attachment_tells_of_a_dead_engine_and_refuses_new_work_at_once(autojump_clock) -> None:
     """Every stream ends with a retryable error; new work is refused; readiness says the cause."""
     engine = ScriptedEngine(["a"] * 50, fail_at_step=10)
     async with serve_in_memory(engine) as server, wire_client(server.connect()) as client:
@@ -221,7 +221,7 @@ async def test_one_unread_stream_does_not_slow_another_of_the_same_connection(au
         assert (await client.receive()).stream_id == 1
 
 
-async def test_session_says_cancel_of_a_stream_that_never_was_is_a_violation(autojump_clock) -> None:
+async def test_attachment_says_cancel_of_a_stream_that_never_was_is_a_violation(autojump_clock) -> None:
     """Numbers come from the server; one it never gave out isn't a race."""
     async with serve_in_memory() as server, wire_client(server.connect()) as client:
         client.connection = type(client.connection)(client.connection.role, "seedance.v1.json")

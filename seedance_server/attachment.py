@@ -1,0 +1,386 @@
+"""One connection's hold on a session: its requests, and the streams that are sent over it.
+
+Told by the peer's reader, which never waits here: each SUBMIT, CANCEL and RESUME becomes a task of its own,
+each ACK is a plain call. A request belongs to its connection until the commit that makes it a stream, and
+from then on to the session; so a cut before the commit leaves nothing, and one after it a stream that the
+same SUBMIT, sent again, finds. Every message is persisted before it is acknowledged by a checkpoint.
+
+The life of a RESUME: stop what is being sent of the stream, find it (in memory, in the journal, or left there
+by a process that is no more), compare cursor and digest, answer, send from the cursor on.
+
+It must not know sockets or encodings.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+import structlog
+import trio
+from attrs import define, field
+
+from seedance_server.admission import Admission
+from seedance_server.checkpoints import Checkpoints
+from seedance_server.config import Config
+from seedance_server.errors import OutboxClosed, RequestRefused, SessionLost
+from seedance_server.frame_source import FrameSource
+from seedance_server.journal.errors import JournalError, StreamTruncated
+from seedance_server.outbox import Outbox
+from seedance_server.requests import Requests, ResumeRefused
+from seedance_server.sender import Sender
+from seedance_server.session import Session
+from seedance_server.stream import Stream
+from seedance_wire.errors import CloseCode, RemoteProtocolError
+from seedance_wire.messages import (
+    Accepted,
+    Ack,
+    Cancel,
+    ErrorCode,
+    Refused,
+    Resume,
+    Resumed,
+    ResumeRejected,
+    Submit,
+)
+
+__all__ = ["Attachment"]
+
+_log = structlog.get_logger(__name__)
+
+
+@define(eq=False)
+class _Sending:
+    """A sender at work."""
+
+    sender: Sender
+    stream: Stream | None
+    scope: trio.CancelScope = field(factory=trio.CancelScope)
+    done: trio.Event = field(factory=trio.Event)
+
+
+class Attachment:
+    """What happens on one connection.
+
+    Args:
+        nursery: Where its tasks run; the peer owns it, and cancelling it ends them all.
+        outbox: Where answers and frames go.
+        admission: Decides on requests.
+        requests: Makes streams of requests, and finds them again.
+        config: Limits.
+        end: Closes the connection.
+        on_idle: Called whenever nothing is being worked on or sent any more.
+    """
+
+    def __init__(
+        self,
+        *,
+        nursery: trio.Nursery,
+        outbox: Outbox,
+        admission: Admission,
+        requests: Requests,
+        config: Config,
+        end: Callable[[CloseCode, str], None],
+        on_idle: Callable[[], None],
+    ) -> None:
+        self._nursery = nursery
+        self._outbox = outbox
+        self._admission = admission
+        self._requests = requests
+        self._config = config
+        self._end = end
+        self._on_idle = on_idle
+        self._session: Session | None = None
+        self._epoch = 0
+        self._checkpoints: Checkpoints | None = None
+        self._sendings: dict[int, _Sending] = {}
+        self._pending = 0
+
+    # ---- told by the registry
+
+    def end(self, code: CloseCode, reason: str) -> None:
+        """Closes the connection: it hasn't the session any more."""
+        self._end(code, reason)
+
+    def open(self, session: Session, epoch: int) -> None:
+        """The session is this connection's from now on, under this epoch."""
+        self._session = session
+        self._epoch = epoch
+        self._checkpoints = Checkpoints(
+            session,
+            self._outbox,
+            ack_level=self._requests.ack_level,
+            interval_s=self._config.checkpoint_interval_ms / 1e3,
+            wall_clock=self._requests.wall_clock,
+        )
+        self._nursery.start_soon(self._checkpoints.run)
+
+    def close(self) -> None:
+        """The connection is over: streams that were to end with it do. Before its tasks are cancelled."""
+        for sending in self._sendings.values():
+            if sending.stream is not None and sending.stream.cancel_on_disconnect:
+                sending.stream.cancel()
+        if self._session is not None:
+            self._session.detach(self)
+
+    def leave(self, code: ErrorCode, message: str) -> None:
+        """The server goes: what lives with the connection ends with an error, the rest stays as it is."""
+        for sending in tuple(self._sendings.values()):
+            if sending.stream is not None and not sending.stream.is_durable:
+                sending.stream.fail(code, message)
+            else:
+                sending.scope.cancel()
+
+    @property
+    def session(self) -> Session:
+        """The session; only once it is open."""
+        assert self._session is not None  # noqa: S101
+        return self._session
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is being worked on or sent."""
+        return self._pending == 0 and not self._sendings
+
+    @property
+    def sending(self) -> int:
+        """Streams that are being sent."""
+        return len(self._sendings)
+
+    def _check_idle(self) -> None:
+        if self.is_idle:
+            self._on_idle()
+
+    # ---- requests
+
+    def submit(self, submit: Submit) -> None:
+        """Starts work on a request."""
+        deadline_s = float("inf")
+        if submit.deadline_ms is not None:
+            deadline_s = trio.current_time() + submit.deadline_ms / 1e3
+        try:
+            self._check_own_limit()
+            self._admission.enter()
+        except RequestRefused as refusal:
+            self.refuse(submit.sequence_id, refusal)
+            return
+        self._start(self._submit, submit, deadline_s)
+
+    def _check_own_limit(self) -> None:
+        busy = max(len(self._sendings), len(self.session.streams))
+        if self._pending + busy >= self._config.max_streams:
+            raise RequestRefused(
+                ErrorCode.OVERLOADED,
+                f"at most {self._config.max_streams} requests at once in one session",
+                retry_after_ms=0,
+            )
+
+    def refuse(self, sequence_id: int, refusal: RequestRefused) -> None:
+        """Notes that a request needs no more work, and answers it with REFUSED."""
+        self._start(self._refuse, sequence_id, refusal)
+
+    def _start(self, work: Callable[..., Awaitable[None]], *arguments: object) -> None:
+        self._pending += 1
+        self._nursery.start_soon(self._work, work, *arguments)
+
+    async def _work(self, work: Callable[..., Awaitable[None]], *arguments: object) -> None:
+        """One message's task; whatever goes wrong in it ends in here."""
+        try:
+            await work(*arguments)
+        except (OutboxClosed, SessionLost):
+            return  # the connection is closing, there is nobody to tell
+        except RemoteProtocolError as error:
+            self._end(error.close_code, str(error))
+        except JournalError as error:
+            _log.warning("journal failed a connection", session=self.session.id, reason=str(error))
+            self._end(CloseCode.TRY_AGAIN_LATER, "the journal can't serve just now")
+        finally:
+            self._pending -= 1
+            self._check_idle()
+
+    async def _refuse(self, sequence_id: int, refusal: RequestRefused) -> None:
+        _log.info(
+            "request refused",
+            session=self.session.id,
+            sequence_id=sequence_id,
+            code=refusal.code.value,
+            field=refusal.field,
+        )
+        try:
+            # First, so that a request that was refused isn't carried out when it is sent again.
+            await self.session.record(sequence_id)
+        except JournalError as error:
+            _log.debug("refusal not noted", sequence_id=sequence_id, reason=str(error))
+        self._outbox.put_control(
+            Refused(
+                sequence_id=sequence_id,
+                code=refusal.code,
+                message=refusal.reason,
+                field=refusal.field,
+                retryable=refusal.retry_after_ms is not None,
+                retry_after_ms=refusal.retry_after_ms,
+            )
+        )
+        self._note_processed()
+
+    async def _submit(self, submit: Submit, deadline_s: float) -> None:
+        stream: Stream | None = None
+        try:
+            with trio.CancelScope(deadline=deadline_s) as patience:
+                prepared = await self._requests.prepare(self.session, submit)
+                async with self.session.submitting:  # ACCEPTED in the order of the streams' numbers
+                    submission = await self._requests.commit(self.session, submit, prepared)
+                    # No checkpoint from here: the request is a stream, and whoever asked is told.
+                    record = submission.stream
+                    if not submission.replayed:
+                        stream = self._requests.start(
+                            self.session, record.stream_id, submit, prepared, deadline_s
+                        )
+                    self._outbox.put_control(
+                        Accepted(
+                            sequence_id=submit.sequence_id,
+                            stream_id=record.stream_id,
+                            durability=self._requests.durability_of(submit),
+                            replayed=submission.replayed,
+                            first_available_id=record.first_available_id,
+                            last_id=record.last_id,
+                        )
+                    )
+                    if stream is not None:
+                        self._send(stream.id, self._requests.source(self.session, stream), stream)
+                    self._note_processed()
+            if patience.cancelled_caught:
+                await self._refuse(submit.sequence_id, _too_late())
+        except RequestRefused as refusal:
+            await self._refuse(submit.sequence_id, refusal)
+        finally:
+            if stream is None:
+                self._admission.leave()
+
+    def cancel(self, cancel: Cancel) -> None:
+        """Ends a stream early; one that has ended already is none of anybody's business."""
+        if (stream := self.session.stream(cancel.stream_id)) is not None:
+            stream.cancel()
+        self._start(self._cancel, cancel)
+
+    async def _cancel(self, cancel: Cancel) -> None:
+        stream = self.session.stream(cancel.stream_id)
+        if stream is None:
+            stream = await self._requests.find_to_cancel(self.session, cancel.stream_id)
+        if stream is not None:
+            stream.cancel()
+            await stream.over.wait()  # the end is durable before the message counts as processed
+        await self.session.record(cancel.sequence_id)
+        self._note_processed()
+
+    def acknowledge(self, ack: Ack) -> None:
+        """Moves the windows of the streams named.
+
+        Raises:
+            RemoteProtocolError: A frame never was sent.
+        """
+        now_s = trio.current_time()
+        for stream_id, frame_id in ack.processed:
+            if (sending := self._sendings.get(stream_id)) is not None:
+                sending.sender.acknowledge(frame_id, now_s)
+                if sending.stream is not None:
+                    sending.stream.note_progress()
+
+    # ---- sending streams
+
+    def resume(self, resume: Resume) -> None:
+        """Stops what is being sent of a stream and starts it again behind the client's last frame."""
+        if (sending := self._sendings.get(resume.stream_id)) is not None:
+            sending.scope.cancel()
+        self._start(self._resume, resume)
+
+    async def _resume(self, resume: Resume) -> None:
+        stream_id = resume.stream_id
+        if (sending := self._sendings.get(stream_id)) is not None:
+            await sending.done.wait()
+        try:
+            found = await self._requests.find(self.session, resume)
+        except ResumeRefused as refusal:
+            _log.info("resume refused", session=self.session.id, stream_id=stream_id, code=refusal.code.value)
+            self._outbox.put_control(
+                ResumeRejected(
+                    stream_id=stream_id,
+                    code=refusal.code,
+                    first_available_id=refusal.first_available_id,
+                    last_id=refusal.last_id,
+                )
+            )
+            return
+        # No checkpoint from here, or the stream could leave memory before it has this reader.
+        self._outbox.put_control(
+            Resumed(
+                stream_id=stream_id,
+                next_id=resume.last_processed_id + 1,
+                epoch=self._epoch,
+                first_available_id=found.first_available_id,
+                last_id=found.last_id,
+                live=found.is_live,
+            )
+        )
+        if found.is_live or resume.last_processed_id < found.last_id:
+            self._send(
+                stream_id, found.source, found.stream, after_id=resume.last_processed_id, digest=found.digest
+            )
+
+    def _send(
+        self,
+        stream_id: int,
+        source: FrameSource,
+        stream: Stream | None,
+        *,
+        after_id: int = 0,
+        digest: hashlib._Hash | None = None,
+    ) -> None:
+        assert self._checkpoints is not None  # noqa: S101 - open
+        sender = Sender(
+            source,
+            self._outbox,
+            stream_id=stream_id,
+            epoch=self._epoch,
+            after_id=after_id,
+            digest=hashlib.sha256() if after_id == 0 else digest,
+            on_sent=partial(self._note_sent, stream, stream_id),
+            on_last=self._checkpoints.push,
+            on_first_written=None if stream is None else stream.note_first_written,
+        )
+        sending = self._sendings[stream_id] = _Sending(sender, stream)
+        if stream is not None:
+            stream.add_reader(sender)
+        self._nursery.start_soon(self._run_sender, stream_id, sending)
+
+    def _note_sent(self, stream: Stream | None, stream_id: int, frame_id: int, digest: bytes | None) -> None:
+        if self._checkpoints is not None and (stream is None or stream.is_durable):
+            self._checkpoints.note_frame(stream_id, frame_id, digest)
+
+    def _note_processed(self) -> None:
+        if self._checkpoints is not None:
+            self._checkpoints.note_message()
+
+    async def _run_sender(self, stream_id: int, sending: _Sending) -> None:
+        try:
+            with sending.scope:
+                await sending.sender.run()
+        except OutboxClosed:
+            return
+        except StreamTruncated:
+            self._end(CloseCode.JOURNAL_GONE, f"frames of stream {stream_id} were deleted while being read")
+        except JournalError as error:
+            _log.warning("journal can't be read", session=self.session.id, reason=str(error))
+            self._end(CloseCode.FENCED, "the journal failed: come back")
+        finally:
+            if self._sendings.get(stream_id) is sending:
+                del self._sendings[stream_id]
+            if sending.stream is not None:
+                sending.stream.remove_reader(sending.sender)
+            sending.done.set()
+            self._check_idle()
+
+
+def _too_late() -> RequestRefused:
+    return RequestRefused(ErrorCode.DEADLINE_EXCEEDED, "the request's deadline passed")

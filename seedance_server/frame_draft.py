@@ -1,0 +1,182 @@
+"""Outputs of the engine become numbered frames: ids without a hole, offsets that add up, segments, digests.
+
+A draft is made from a position and gives the next one; nothing is changed on the way. So frames that could
+not be committed leave no trace, and the same outputs after the same position give the same frames.
+
+It must not know journals, readers or how the stream ends.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+from attrs import field, frozen
+
+from seedance_server.engine.sequence import SequenceOutput
+from seedance_server.journal.records import FrameRecord
+from seedance_server.outbox import frame_size
+from seedance_server.tail import TailFrame
+from seedance_wire.messages import Delta, Error, ErrorCode, Final, Flush, Frame, FrameType, TokenLogprob
+from seedance_wire.stored_form import dump_frame
+
+__all__ = ["Draft", "Ending", "Position", "draft_ending", "draft_frames", "frame_records"]
+
+_DIGEST_BYTES = 16
+
+
+@frozen(kw_only=True)
+class Position:
+    """How far a stream's frames have come.
+
+    Attributes:
+        next_id: The next frame's number.
+        offset: Text before it, UTF-8 bytes.
+        segment_start: Where its segment began.
+        digest: Hash of the text so far; never updated, only copied.
+    """
+
+    next_id: int = 1
+    offset: int = 0
+    segment_start: int = 0
+    digest: hashlib._Hash = field(factory=hashlib.sha256, repr=False, eq=False)
+
+
+@frozen(kw_only=True)
+class Draft:
+    """Frames and where they lead.
+
+    Attributes:
+        frames: In order; none if no text came out.
+        token_ids: Of each frame, the tokens that it stands for.
+        position: After them.
+        held: Outputs that gave no frame yet: their tokens belong to the next one.
+    """
+
+    frames: tuple[TailFrame, ...]
+    token_ids: tuple[tuple[int, ...], ...]
+    position: Position
+    held: tuple[SequenceOutput, ...] = ()
+
+
+@frozen
+class Ending:
+    """Why a stream ends with an ERROR frame."""
+
+    code: ErrorCode
+    message: str
+    retryable: bool
+
+
+def draft_frames(
+    stream_id: int, position: Position, outputs: Sequence[SequenceOutput], *, segment_bytes: int
+) -> Draft:
+    """Frames of outputs, a DELTA for each that has text; what is held back waits for the next.
+
+    Args:
+        stream_id: The stream's number.
+        position: Where they begin.
+        outputs: In order.
+        segment_bytes: Text after which a non-final FLUSH commits the segment.
+    """
+    frames: list[TailFrame] = []
+    token_ids: list[tuple[int, ...]] = []
+    held: list[SequenceOutput] = []
+    next_id, offset, segment_start = position.next_id, position.offset, position.segment_start
+    digest = position.digest.copy()
+
+    def add(frame: Frame, ids: tuple[int, ...]) -> None:
+        nonlocal next_id
+        frames.append(TailFrame(frame, digest.digest()[:_DIGEST_BYTES], frame_size(frame)))
+        token_ids.append(ids)
+        next_id += 1
+
+    for output in outputs:
+        held.append(output)
+        has_logprobs = any(each.logprobs for each in held)
+        if not output.text and not (output.finish is not None and has_logprobs):
+            continue
+        if offset - segment_start >= segment_bytes:
+            add(Flush(stream_id=stream_id, id=next_id, epoch=1, offset=offset), ())
+            segment_start = offset
+        encoded = output.text.encode()
+        ids = tuple(token_id for each in held for token_id in each.token_ids)
+        delta = Delta(
+            stream_id=stream_id,
+            id=next_id,
+            epoch=1,
+            offset=offset,
+            text=output.text,
+            token_count=len(ids),
+            logprobs=_logprobs(held),
+        )
+        held.clear()
+        digest.update(encoded)
+        add(delta, ids)
+        offset += len(encoded)
+    after = Position(next_id=next_id, offset=offset, segment_start=segment_start, digest=digest)
+    return Draft(frames=tuple(frames), token_ids=tuple(token_ids), position=after, held=tuple(held))
+
+
+def _logprobs(outputs: Sequence[SequenceOutput]) -> tuple[TokenLogprob, ...]:
+    return tuple(
+        TokenLogprob(token_id=entry.token_id, text=entry.text, logprob=entry.logprob, top=entry.top)
+        for output in outputs
+        for entry in output.logprobs
+    )
+
+
+def draft_ending(
+    stream_id: int,
+    position: Position,
+    ending: Final | Ending,
+    held: Sequence[SequenceOutput],
+    *,
+    out_of_turn: bool,
+) -> Draft:
+    """The terminal frame; the tokens that gave no text (an end-of-sequence token) go with it."""
+    frame: Frame
+    if isinstance(ending, Final):
+        frame = Flush(stream_id=stream_id, id=position.next_id, epoch=1, offset=position.offset, final=ending)
+    else:
+        frame = Error(
+            stream_id=stream_id,
+            id=position.next_id,
+            epoch=1,
+            offset=position.offset,
+            code=ending.code,
+            message=ending.message,
+            retryable=ending.retryable,
+        )
+    digest = position.digest.digest()[:_DIGEST_BYTES]
+    ids = tuple(token_id for output in held for token_id in output.token_ids)
+    entry = TailFrame(frame, digest, frame_size(frame), out_of_turn=out_of_turn)
+    after = Position(
+        next_id=position.next_id + 1,
+        offset=position.offset,
+        segment_start=position.segment_start,
+        digest=position.digest,
+    )
+    return Draft(frames=(entry,), token_ids=(ids,), position=after)
+
+
+def frame_records(draft: Draft) -> list[FrameRecord]:
+    """The frames as the journal keeps them.
+
+    Raises:
+        LocalProtocolError: A frame holds what the protocol can't carry.
+    """
+    return [
+        FrameRecord(
+            id=entry.frame.id,
+            kind=int(_KINDS[type(entry.frame)]),
+            offset=entry.frame.offset,
+            size=len(entry.frame.text.encode()) if isinstance(entry.frame, Delta) else 0,
+            payload=dump_frame(entry.frame),
+            token_ids=ids,
+        )
+        for entry, ids in zip(draft.frames, draft.token_ids, strict=True)
+    ]
+
+
+_KINDS = {Delta: FrameType.DELTA, Flush: FrameType.FLUSH, Error: FrameType.ERROR}

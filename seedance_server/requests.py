@@ -1,0 +1,344 @@
+"""From a SUBMIT to a stream that is written down, and from what is written down back to a stream.
+
+What was committed for a request is all that its answer depends on: prompt ids, seed, parameters and the
+model's fingerprint. So a stream that another process left behind is taken over by loading it: its text so far
+is read back, its tokens are prefilled, and the next token falls at the next position. What a client has seen
+is never made again.
+
+It must not know connections, windows or encodings.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+
+import structlog
+import trio
+from attrs import field, frozen
+
+from seedance_server.admission import RETRY_SOON_MS, Admission, Prepared
+from seedance_server.config import Config
+from seedance_server.errors import RequestRefused
+from seedance_server.frame_draft import Position
+from seedance_server.frame_source import FrameSource, read_text, text_hash
+from seedance_server.journal.errors import (
+    IdempotencyMismatch,
+    JournalFull,
+    JournalOverloaded,
+    StreamExpired,
+    StreamNotFound,
+    StreamTruncated,
+    TenantQuotaExceeded,
+)
+from seedance_server.journal.interface import Journal
+from seedance_server.journal.records import NewStream, StreamRecord, StreamState, Submission
+from seedance_server.session import Session
+from seedance_server.stream import Stream
+from seedance_wire.errors import RemoteProtocolError
+from seedance_wire.messages import (
+    AckLevel,
+    Durability,
+    ErrorCode,
+    OnDisconnect,
+    Resume,
+    ResumeFailure,
+    Submit,
+)
+from seedance_wire.stored_form import dump_submit, load_submit, request_fingerprint
+
+__all__ = ["FoundStream", "Requests", "ResumeRefused"]
+
+_log = structlog.get_logger(__name__)
+
+
+class ResumeRefused(Exception):  # noqa: N818 - says what happened; between here and the attachment
+    """A stream can't be sent from where the client asks; final.
+
+    Attributes:
+        code: Why.
+        first_available_id: The first frame that is kept, where that may be told.
+        last_id: The last frame written, likewise.
+    """
+
+    def __init__(self, code: ResumeFailure, first_available_id: int = 1, last_id: int = 0) -> None:
+        super().__init__(code.value)
+        self.code = code
+        self.first_available_id = first_available_id
+        self.last_id = last_id
+
+
+@frozen(kw_only=True)
+class FoundStream:
+    """A stream that can be sent.
+
+    Attributes:
+        source: Its frames.
+        stream: Its producer, while it isn't ended.
+        first_available_id: The first frame that is kept.
+        last_id: The last frame that there is.
+        digest: Hash of the text up to the client's cursor, if it was computed.
+    """
+
+    source: FrameSource
+    stream: Stream | None
+    first_available_id: int
+    last_id: int
+    digest: hashlib._Hash | None = field(default=None, repr=False)
+
+    @property
+    def is_live(self) -> bool:
+        """Whether there will be more frames than there are."""
+        return self.stream is not None
+
+
+class Requests:
+    """Makes streams of requests, and finds them again.
+
+    Args:
+        journal: Where they are kept.
+        admission: Encodes, checks and starts.
+        config: Limits and the server's own durability.
+        wall_clock: Seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        admission: Admission,
+        config: Config,
+        *,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._journal = journal
+        self._admission = admission
+        self._config = config
+        self._durability = Durability(config.durability)
+        self.wall_clock = wall_clock
+
+    @property
+    def ack_level(self) -> AckLevel:
+        """What a commit is worth here."""
+        return AckLevel.COMMITTED if self._durability is Durability.COMMITTED else AckLevel.RECEIVED
+
+    def durability_of(self, submit: Submit) -> Durability:
+        """What a request asks for, or gets."""
+        return submit.durability or self._durability
+
+    # ---- new requests
+
+    async def prepare(self, session: Session, submit: Submit) -> Prepared:
+        """Encodes and checks a request.
+
+        Raises:
+            RequestRefused: With everything that the client should know.
+        """
+        if self.durability_of(submit) is Durability.COMMITTED and self._durability is Durability.NONE:
+            raise RequestRefused(
+                ErrorCode.UNSUPPORTED, "this server keeps no answers: ask for none", field="durability"
+            )
+        preceding_ids = None
+        if submit.continues is not None:
+            preceding_ids = await self._conversation(session, submit.continues)
+        return await self._admission.prepare(submit, preceding_ids)
+
+    async def _conversation(self, session: Session, stream_id: int) -> tuple[int, ...]:
+        """The exact ids of a conversation up to the end of an answer."""
+        try:
+            stored = await self._journal.load_stream(session.id, stream_id)
+        except (StreamNotFound, StreamTruncated) as error:
+            raise RequestRefused(ErrorCode.INVALID_REQUEST, str(error), field="continues") from error
+        if stored.record.state is not StreamState.FINISHED:
+            raise RequestRefused(
+                ErrorCode.INVALID_REQUEST, "must name a stream that has ended", field="continues"
+            )
+        if stored.model_fingerprint != self._admission.model.fingerprint:
+            raise RequestRefused(
+                ErrorCode.FINGERPRINT_MISMATCH, "another model gave that answer", field="continues"
+            )
+        return (*stored.prompt_ids, *stored.token_ids)
+
+    async def commit(self, session: Session, submit: Submit, prepared: Prepared) -> Submission:
+        """Writes a request down, once for all times that it is sent.
+
+        Raises:
+            RequestRefused: It is another one under the same key, or there is no room.
+            SessionLost, JournalError: As from `Session.submit`.
+        """
+        new = NewStream(
+            sequence_id=submit.sequence_id,
+            idempotency_key=submit.idempotency_key,
+            fingerprint=request_fingerprint(submit),
+            request=dump_submit(submit),
+            model_fingerprint=self._admission.model.fingerprint,
+            prompt_ids=prepared.prompt_ids,
+            seed=prepared.seed,
+        )
+        try:
+            submission = await session.submit(new)
+        except IdempotencyMismatch as error:
+            raise RequestRefused(
+                ErrorCode.IDEMPOTENCY_MISMATCH, str(error), field="idempotency_key"
+            ) from error
+        except (JournalFull, TenantQuotaExceeded) as error:
+            raise RequestRefused(
+                ErrorCode.JOURNAL_FULL, "there is no room to keep the answer", retry_after_ms=RETRY_SOON_MS
+            ) from error
+        except JournalOverloaded as error:
+            raise RequestRefused(
+                ErrorCode.OVERLOADED, "requests can't be kept fast enough", retry_after_ms=RETRY_SOON_MS
+            ) from error
+        return submission
+
+    def start(
+        self, session: Session, stream_id: int, submit: Submit, prepared: Prepared, deadline_s: float
+    ) -> Stream:
+        """Lets a stream that was committed run; `Admission.leave` is called when it is over."""
+        is_durable = self.durability_of(submit) is not Durability.NONE
+        stream = Stream(
+            stream_id,
+            prepared,
+            admission=self._admission,
+            store=session,
+            config=self._config,
+            is_durable=is_durable,
+            cancel_on_disconnect=not is_durable or submit.on_disconnect is OnDisconnect.CANCEL,
+            deadline_s=deadline_s,
+        )
+        session.start(stream, self._admission.leave)
+        return stream
+
+    def source(self, session: Session, stream: Stream) -> FrameSource:
+        """The frames of a stream that is being produced."""
+        return FrameSource(self._journal if stream.is_durable else None, session.id, stream.id, stream.tail)
+
+    # ---- finding them again
+
+    async def find(self, session: Session, resume: Resume) -> FoundStream:
+        """Finds what a RESUME asks for; a live stream that isn't in memory is taken over.
+
+        No checkpoint is passed between finding a stream in memory and returning it.
+
+        Raises:
+            ResumeRefused: With the answer.
+            SessionLost, JournalError: The journal failed.
+        """
+        stream_id, after_id = resume.stream_id, resume.last_processed_id
+        try:
+            if (stream := session.stream(stream_id)) is not None:
+                if not stream.is_durable:
+                    raise ResumeRefused(ResumeFailure.NOT_FOUND)
+                first_id, last_id = 1, stream.tail.last_id
+            else:
+                record = await self._journal.find_stream(session.id, stream_id)
+                if record.state is StreamState.EXPIRED:
+                    raise ResumeRefused(ResumeFailure.EXPIRED, record.first_available_id, record.last_id)
+                first_id, last_id = record.first_available_id, _last_id(record)
+            if after_id > last_id:
+                raise ResumeRefused(ResumeFailure.CURSOR_AHEAD, first_id, last_id)
+            if after_id + 1 < first_id:
+                raise ResumeRefused(ResumeFailure.TRUNCATED, first_id, last_id)
+            digest = await self._compare(session, resume, first_id, last_id)
+            return await self._found(session, stream_id, digest)
+        except StreamNotFound as error:
+            raise ResumeRefused(ResumeFailure.NOT_FOUND) from error
+        except StreamTruncated as error:
+            code = ResumeFailure.EXPIRED if isinstance(error, StreamExpired) else ResumeFailure.TRUNCATED
+            raise ResumeRefused(code, error.first_available_id, error.last_id) from error
+
+    async def _compare(
+        self, session: Session, resume: Resume, first_id: int, last_id: int
+    ) -> hashlib._Hash | None:
+        """Compares the client's digest with the text up to its cursor, where both can be had."""
+        if resume.digest is None or first_id > 1:
+            return None
+        digest = await text_hash(self._journal, session.id, resume.stream_id, resume.last_processed_id)
+        if digest.digest()[: len(resume.digest)] != resume.digest:
+            raise ResumeRefused(ResumeFailure.DIVERGED, first_id, last_id)
+        return digest
+
+    async def _found(self, session: Session, stream_id: int, digest: hashlib._Hash | None) -> FoundStream:
+        async with session.opening:  # or two RESUMEs would each take it over
+            if (stream := session.stream(stream_id)) is None:
+                record = await self._journal.find_stream(session.id, stream_id)
+                if record.state is not StreamState.LIVE:
+                    return FoundStream(
+                        source=FrameSource(self._journal, session.id, stream_id, None),
+                        stream=None,
+                        first_available_id=record.first_available_id,
+                        last_id=_last_id(record),
+                        digest=digest,
+                    )
+                stream = await self._take_over(session, record, to_generate=True)
+            return FoundStream(
+                source=self.source(session, stream),
+                stream=stream,
+                first_available_id=1,
+                last_id=stream.tail.last_id,
+                digest=digest,
+            )
+
+    async def find_to_cancel(self, session: Session, stream_id: int) -> Stream | None:
+        """A live stream, taken over if need be, to be cancelled; None if it has ended.
+
+        Raises:
+            RemoteProtocolError: There never was such a stream.
+            JournalError: The journal failed.
+        """
+        async with session.opening:
+            if (stream := session.stream(stream_id)) is not None:
+                return stream
+            try:
+                record = await self._journal.find_stream(session.id, stream_id)
+            except StreamTruncated:
+                return None
+            except StreamNotFound as error:
+                raise RemoteProtocolError(f"there is no stream {stream_id}") from error
+            if record.state is not StreamState.LIVE:
+                return None
+            stream = await self._take_over(session, record, to_generate=False)
+            stream.cancel()
+            return stream
+
+    async def _take_over(self, session: Session, record: StreamRecord, *, to_generate: bool) -> Stream:
+        """Goes on with a stream from what is written of it."""
+        stored = await self._journal.load_stream(session.id, record.stream_id)
+        submit = load_submit(stored.request)
+        same_model = stored.model_fingerprint == self._admission.model.fingerprint
+        if to_generate and not same_model and not submit.allow_fingerprint_change:
+            raise ResumeRefused(ResumeFailure.FINGERPRINT_MISMATCH, 1, record.last_id)
+        text, segment_start = await read_text(self._journal, session.id, record.stream_id, record.last_id)
+        encoded = text.encode()
+        deadline_s = float("inf")
+        if submit.deadline_ms is not None:
+            left_ms = record.created_ms + submit.deadline_ms - self.wall_clock() * 1e3
+            deadline_s = trio.current_time() + left_ms / 1e3
+        stream = Stream(
+            record.stream_id,
+            self._admission.prepare_again(submit, stored.prompt_ids, stored.seed),
+            admission=self._admission,
+            store=session,
+            config=self._config,
+            is_durable=True,
+            cancel_on_disconnect=submit.on_disconnect is OnDisconnect.CANCEL,
+            deadline_s=deadline_s,
+            position=Position(
+                next_id=record.next_frame_id,
+                offset=len(encoded),
+                segment_start=segment_start,
+                digest=hashlib.sha256(encoded),
+            ),
+            token_ids=stored.token_ids,
+            delivered_text=text,
+        )
+        # No checkpoint from here until it has a reader: without one it might leave at once.
+        _log.info("stream taken over", session=session.id, stream_id=stream.id, frames=record.last_id)
+        self._admission.enter_again()
+        session.start(stream, self._admission.leave)
+        return stream
+
+
+def _last_id(record: StreamRecord) -> int:
+    """The last frame that a reader can get: that a stream was given up is said in one that isn't written."""
+    return record.last_id + (record.state is StreamState.ABANDONED)

@@ -1,0 +1,142 @@
+"""One stream on its way to one connection: its frames in order, as the window allows.
+
+A sender belongs to a connection and dies with it; the stream doesn't notice but for the pace. It starts
+behind any frame, sends each of what follows once, in its own epoch, and never more than the window lets it.
+Nothing is read by it that isn't durable, or needn't be.
+
+It must not know how frames come about, nor other streams.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+
+import trio
+from attrs import evolve
+
+from seedance_server.frame_source import FrameSource
+from seedance_server.outbox import Outbox
+from seedance_server.tail import TailFrame, is_terminal
+from seedance_wire.errors import RemoteProtocolError
+from seedance_wire.messages import Delta
+from seedance_wire.window import SlidingWindow
+
+__all__ = ["DIGEST_BYTES", "Sender"]
+
+DIGEST_BYTES = 16
+"""Of a SHA-256, in checkpoints and RESUME."""
+
+
+class Sender:
+    """Sends one stream from some frame on.
+
+    Args:
+        source: The stream's frames.
+        outbox: Where they go.
+        stream_id: The stream's number on this connection.
+        epoch: Of the connection's hold on the session.
+        after_id: The last frame that the client has.
+        digest: Hash of the stream's text up to there, if it is known; taken over.
+        on_sent: Called after each frame that was put into the outbox but the last, with its number and the
+            digest of the text up to it if that is known.
+        on_last: Called before the terminal frame is put: what is to be said of the stream is said now.
+        on_first_written: Called once the stream's first frame has left for the socket.
+    """
+
+    def __init__(
+        self,
+        source: FrameSource,
+        outbox: Outbox,
+        *,
+        stream_id: int,
+        epoch: int,
+        after_id: int,
+        digest: hashlib._Hash | None,
+        on_sent: Callable[[int, bytes | None], None],
+        on_last: Callable[[], None],
+        on_first_written: Callable[[], None] | None = None,
+    ) -> None:
+        self.stream_id = stream_id
+        self.sent_id = after_id
+        self._source = source
+        self._outbox = outbox
+        self._epoch = epoch
+        self._digest = digest
+        self._on_sent = on_sent
+        self._on_last = on_last
+        self._on_first_written = on_first_written
+        self._window = SlidingWindow()
+        self._window_moved = trio.lowlevel.ParkingLot()
+        self._last_windowed_id = after_id
+
+    @property
+    def window_size(self) -> int:
+        """Frames that may be unacknowledged just now."""
+        return self._window.size
+
+    @property
+    def in_flight(self) -> int:
+        """Frames sent and not acknowledged."""
+        return self._window.in_flight
+
+    @property
+    def room(self) -> int:
+        """Frames that the window has room for now; 0 where it is full of bytes."""
+        if self._window.in_flight and self._window.used >= 1:
+            return 0
+        return max(self._window.size - self._window.in_flight, 0)
+
+    def acknowledge(self, frame_id: int, now_s: float) -> None:
+        """The client has processed everything up to ``frame_id``.
+
+        Raises:
+            RemoteProtocolError: That frame was never sent.
+        """
+        if frame_id > self.sent_id:
+            raise RemoteProtocolError(
+                f"frame {frame_id} of stream {self.stream_id} was acknowledged but never sent"
+            )
+        # A terminal frame that passed a full window isn't the window's business, nor what an earlier
+        # connection sent.
+        if self._window.in_flight:
+            self._window.on_ack(min(frame_id, self._last_windowed_id), now_s)
+        self._window_moved.unpark_all()
+
+    async def run(self) -> None:
+        """Sends until the terminal frame is in the outbox.
+
+        Raises:
+            OutboxClosed: The connection is closing.
+            StreamTruncated, JournalError: As from `FrameSource.read`.
+        """
+        while True:
+            for entry in await self._source.read(self.sent_id):
+                await self._send(entry)
+                if is_terminal(entry.frame):
+                    return
+
+    async def _send(self, entry: TailFrame) -> None:
+        frame = evolve(entry.frame, stream_id=self.stream_id, epoch=self._epoch)
+        if not entry.out_of_turn:
+            while not self._window.can_send(entry.size):
+                await self._window_moved.park()
+        on_written = self._on_first_written if frame.id == 1 else None
+        digest = self._digest_after(entry)
+        if is_terminal(frame):
+            self._on_last()
+        await self._outbox.put_frame(frame, on_written)
+        # This runs before anything could be read that answers the frame: a send and a receive lie between.
+        if not entry.out_of_turn:
+            self._window.on_sent(frame.id, entry.size, trio.current_time())
+            self._last_windowed_id = frame.id
+        self.sent_id = frame.id
+        if not is_terminal(frame):
+            self._on_sent(frame.id, digest)
+
+    def _digest_after(self, entry: TailFrame) -> bytes | None:
+        if self._digest is None:
+            return entry.digest
+        if isinstance(entry.frame, Delta):
+            self._digest.update(entry.frame.text.encode())
+        return self._digest.digest()[:DIGEST_BYTES]

@@ -86,6 +86,10 @@ class Backlog:
         """Forgets a message that needs no answer any more."""
         self._entries.pop(entry.number, None)
 
+    def withdraw(self, number: int) -> None:
+        """Forgets the message of this number, if it waits."""
+        self._entries.pop(number, None)
+
     def answer(self, sequence_id: int) -> Entry | None:
         """Takes out the SUBMIT that has this sequence id, which was answered."""
         for entry in self._entries.values():

@@ -105,16 +105,7 @@ class ClientSession:
         self._closing = False
         if bookmark is not None:
             self._session_id, self._token = bookmark.session_id, bookmark.resume_token
-            applied = bookmark.last_processed_id
-            self._streams.begin(
-                LiveStream(
-                    number=bookmark.stream_id,
-                    idempotency_key=b"",
-                    durable=True,
-                    cursor=ReceiveCursor(0, applied, bookmark.offset),
-                    digest=RunningDigest.of_unseen(bookmark.digest16) if applied else RunningDigest(),
-                )
-            )
+            self.resume(bookmark)
 
     # ---- what it is
 
@@ -264,6 +255,47 @@ class ClientSession:
         entry = self._backlog.add(submit)
         self._due.append(entry)
         return entry.number
+
+    def withdraw(self, number: int) -> None:
+        """Gives up a request that was not answered: it is not sent again, and no answer to it is an event.
+
+        If the server has it already, it answers all the same, and nobody asks for the end of that stream.
+
+        Args:
+            number: What `submit` returned.
+        """
+        self._backlog.withdraw(number)
+
+    def resume(self, bookmark: Bookmark) -> int:
+        """Goes on with a stream of this session from a bookmark, beside those that go on already.
+
+        Its frames come out as events from there; `Resumed` says that the server has it, `StreamLost` that it
+        has not.
+
+        Returns:
+            The stream's number, as events carry it.
+
+        Raises:
+            LocalProtocolError: It is of another session, or the stream is running here.
+        """
+        if bookmark.session_id != self._session_id:
+            raise LocalProtocolError("the bookmark is of another session")
+        number = self._streams.number(bookmark.stream_id)
+        if self._streams.get(number) is not None:
+            raise LocalProtocolError(f"stream {number} is running here")
+        applied = bookmark.last_processed_id
+        stream = LiveStream(
+            number=number,
+            idempotency_key=b"",
+            durable=True,
+            cursor=ReceiveCursor(0, applied, bookmark.offset),
+            digest=RunningDigest.of_unseen(bookmark.digest16) if applied else RunningDigest(),
+        )
+        self._streams.begin(stream)
+        if self._connection is not None and self.connected:
+            self._streams.attach(number, self._connection)
+            self._due.append(number)
+        return number
 
     def cancel(self, stream_id: int) -> int:
         """Asks for the end of a stream; for one that has ended, or twice, it changes nothing.
@@ -471,6 +503,8 @@ class ClientSession:
             # It is over, and its end was not kept: nothing will come.
             number = self._streams.number(resumed.stream_id)
             self._lose(number, ResumeFailure.EXPIRED, resumed.first_available_id, resumed.last_id)
+        else:
+            self._events.append(evolve(resumed, stream_id=self._streams.number(resumed.stream_id)))
 
     def _end(self, number: int, last_id: int | None) -> None:
         self._streams.end(number, last_id)

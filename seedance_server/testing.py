@@ -231,6 +231,7 @@ async def serve_in_memory(
     config: Config | None = None,
     step_s: float = 0.01,
     model_name: str = "scripted",
+    model: ServedModel | None = None,
 ) -> AsyncIterator[InMemoryServer]:
     """Runs a whole server in memory; leaving the block ends it.
 
@@ -240,22 +241,22 @@ async def serve_in_memory(
         config: Default: all defaults.
         step_s: What a step takes on trio's clock.
         model_name: Name of the model.
+        model: A whole model, as `load_served_model` gives, instead of ``engine``, ``encoder`` and the name.
     """
     config = config or Config(model_path="scripted")
-    engine = engine or ScriptedEngine()
+    model = model or ServedModel(
+        name=model_name,
+        context_tokens=4096,
+        vocab_size=0x110000,
+        engine=engine or ScriptedEngine(),
+        encoder=encoder or ScriptedEncoder(),
+    )
     async with trio.open_nursery() as nursery:
         engine_loop = EngineLoop(
-            engine,
+            model.engine,
             InlineExecutor(step_s),
             buffer_outputs=config.stream_buffer_outputs,
             stall_timeout_s=config.stall_timeout_s,
-        )
-        model = ServedModel(
-            name=model_name,
-            context_tokens=4096,
-            vocab_size=0x110000,
-            engine=engine,
-            encoder=encoder or ScriptedEncoder(),
         )
 
         async def encode_here(encode: Callable[[], Sequence[int]]) -> Sequence[int]:

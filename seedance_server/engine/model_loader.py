@@ -2,8 +2,8 @@
 
 Every failure on the way is one of the `ModelLoadError` kinds, with a reason of one line: who starts a server
 gets a sentence, not a traceback. A `LoadedModel` has passed the probe (see `model_probe.py`), so the engine
-needs no check of its own. What happens is told through `progress`; nothing else is printed, but for the bar of
-a download.
+needs no check of its own. What happens is told through `progress`; nothing else is printed but the bar of a
+download.
 """
 
 import logging
@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from attrs import field, frozen
-from huggingface_hub.utils import enable_progress_bars as enable_hub_progress_bars
+from huggingface_hub.utils.tqdm import enable_progress_bars as enable_hub_progress_bars
 from huggingface_hub.utils import logging as hub_logging
 from transformers import (
     AutoConfig,

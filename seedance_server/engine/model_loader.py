@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 from attrs import field, frozen
-from huggingface_hub.utils.tqdm import enable_progress_bars as enable_hub_progress_bars
 from huggingface_hub.utils import logging as hub_logging
+from huggingface_hub.utils.tqdm import enable_progress_bars as enable_hub_progress_bars
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,

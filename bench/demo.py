@@ -57,15 +57,16 @@ CHAT_TASKS = (
 # Plain text gets a line for each stream this often: one sees them side by side, and the output stays short.
 PLAIN_INTERVAL_S = 0.5
 PLAIN_WIDTH = 100
-LONGEST_TITLE = 24  # leaves room for the figures in 80 columns
+LONGEST_TITLE = 20  # leaves room for the figures in 80 columns
 
 
 @frozen
 class Task:
-    """One thing to ask: what a person reads above the answer, and the request itself."""
+    """One thing to ask: what a person reads before the answer, and the request itself."""
 
     title: str
     request: dict[str, Any]
+    answer_follows: str = "\n"
 
 
 def tasks(chat: bool) -> tuple[list[Task], list[Task]]:
@@ -78,7 +79,7 @@ def tasks(chat: bool) -> tuple[list[Task], list[Task]]:
     short["stop"] = ["\n\n", "\nQ:"]
     return (
         [Task(question, {"prompt": FEW_SHOT.format(question=question), **short}) for question in QUESTIONS],
-        [Task(opening, {"prompt": opening, **long}) for opening in OPENINGS],
+        [Task(opening, {"prompt": opening, **long}, answer_follows="") for opening in OPENINGS],
     )
 
 
@@ -162,7 +163,7 @@ class Stage:
     def _panels(self, tasks: list[Task], texts: list[str]) -> Columns:
         width = max(24, self._console.width // len(tasks) - 1)
         return Columns(
-            Panel(Text(text.strip()), title=Text(task.title), width=width, height=16)
+            Panel(Text.assemble((task.title, "bold"), task.answer_follows + text), width=width)
             for task, text in zip(tasks, texts, strict=True)
         )
 
@@ -210,10 +211,10 @@ def stages(rows: list[tuple[Task, Answer]]) -> Table:
 
 
 def _table(title: str, headings: Sequence[str]) -> Table:
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     table.add_column("answer", no_wrap=True)
     for heading in headings:
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", min_width=max(map(len, heading.split())))
     return table
 
 

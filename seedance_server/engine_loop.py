@@ -51,7 +51,7 @@ class GenerationEngine(Protocol):
         """Takes it back into the batch."""
 
     def has_work(self) -> bool:
-        """Whether a step would do anything."""
+        """Whether a step would do or report anything; a cancel is always to be reported, a pause is not."""
 
     def step(self) -> Sequence[SequenceOutput]:
         """Decodes one step; at most one output for each id, the last of an id with ``finish``."""
@@ -302,6 +302,5 @@ def _advance(engine: GenerationEngine, commands: Sequence[_Command]) -> _StepRes
             command.act(engine)
         except EngineError as error:
             rejected.append((command.id, error))
-    # A cancelled sequence ends with a step even if all are paused, so commands are followed by one always.
-    outputs = engine.step() if commands or engine.has_work() else ()
+    outputs = engine.step() if engine.has_work() else ()
     return _StepResult(outputs, rejected, engine.has_work())

@@ -7,6 +7,7 @@ flag or a taken port is reported before PyTorch's seconds of import.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -91,6 +92,10 @@ def load_served_model(config: Config, progress: Callable[[str], None]) -> Served
         EngineError: The model can't be loaded with these settings.
     """
     progress("starting PyTorch")
+    # Read once, when PyTorch brings in its OpenMP. Its threads would otherwise spin while they wait for each
+    # other, and whenever anything else wants their core, all of them wait for the one that lost it: measured
+    # 2 to 4 times slower on a busy machine, see bench/README.md.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from seedance_server.engine.chat_template import ChatTurn, PromptEncoder  # noqa: PLC0415
     from seedance_server.engine.config import EngineConfig  # noqa: PLC0415
     from seedance_server.engine.engine import Engine  # noqa: PLC0415

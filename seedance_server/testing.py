@@ -265,6 +265,7 @@ async def serve_in_memory(
     model_name: str = "scripted",
     journal: Journal | None = None,
     fingerprint: bytes = bytes(32),
+    model: ServedModel | None = None,
 ) -> AsyncIterator[InMemoryServer]:
     """Runs a whole server in memory; leaving the block ends it, as a kill would.
 
@@ -276,25 +277,26 @@ async def serve_in_memory(
         model_name: Name of the model.
         journal: Default: a `MemoryJournal`. One that served before brings its sessions along.
         fingerprint: Of the model.
+        model: A whole model, as `load_served_model` gives, instead of ``engine``, ``encoder``, the name and the
+            fingerprint.
     """
     config = config or Config(model_path="scripted")
-    engine = engine or ScriptedEngine()
+    model = model or ServedModel(
+        name=model_name,
+        context_tokens=4096,
+        vocab_size=0x110000,
+        engine=engine or ScriptedEngine(),
+        encoder=encoder or ScriptedEncoder(),
+        fingerprint=fingerprint,
+    )
     journal = journal or MemoryJournal(journal_limits(config))
     async with trio.open_nursery() as keeping, trio.open_nursery() as nursery:
         await keeping.start(journal.run)
         engine_loop = EngineLoop(
-            engine,
+            model.engine,
             InlineExecutor(step_s),
             buffer_outputs=config.stream_buffer_outputs,
             stall_timeout_s=config.stall_timeout_s,
-        )
-        model = ServedModel(
-            name=model_name,
-            context_tokens=4096,
-            vocab_size=0x110000,
-            engine=engine,
-            encoder=encoder or ScriptedEncoder(),
-            fingerprint=fingerprint,
         )
 
         async def encode_here(encode: Callable[[], Sequence[int]]) -> Sequence[int]:

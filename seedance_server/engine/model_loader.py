@@ -2,9 +2,11 @@
 
 Every failure on the way is one of the `ModelLoadError` kinds, with a reason of one line: who starts a server
 gets a sentence, not a traceback. A `LoadedModel` has passed the probe (see `model_probe.py`), so the engine
-needs no check of its own. Nothing is printed: what happens is told through `progress`.
+needs no check of its own. What happens is told through `progress`; nothing else is printed but the bar of a
+download.
 """
 
+import logging
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +15,8 @@ from typing import Any
 
 import torch
 from attrs import field, frozen
+from huggingface_hub.utils import logging as hub_logging
+from huggingface_hub.utils.tqdm import enable_progress_bars as enable_hub_progress_bars
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -108,7 +112,12 @@ class _Loading:
         self._source, self._options = self._locate()
 
     def run(self, dtype: DtypeName) -> LoadedModel:
-        self._progress(f"reading {self._path}")
+        from_hub = not self._options
+        self._progress(
+            f"reading {self._path} from the Hugging Face hub, or its cache; a first download takes its time"
+            if from_hub
+            else f"reading {self._path}"
+        )
         config = self._read("its config", lambda: AutoConfig.from_pretrained(self._source, **self._options))
         if getattr(config, "is_encoder_decoder", False):
             raise UnsupportedModel(self._path, "it is an encoder-decoder model, not a decoder")
@@ -256,10 +265,17 @@ def _first_line(error: Exception) -> str:
 
 @contextmanager
 def _quiet_transformers() -> Iterator[None]:
-    """Transformers draws progress bars and logs advice on stderr; ours is told through `progress`."""
+    """Transformers draws progress bars and logs advice on stderr; ours is told through `progress`.
+
+    A download from the hub may take minutes, so its bars stay. Its log of tries doesn't: the reason of the
+    last one is in our error.
+    """
     verbosity, bars = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
+    hub_verbosity = hub_logging.get_verbosity()
     transformers_logging.set_verbosity(transformers_logging.CRITICAL)
     transformers_logging.disable_progress_bar()
+    hub_logging.set_verbosity(logging.CRITICAL)
+    enable_hub_progress_bars()
     gguf_reader = vars(modeling_gguf_pytorch_utils)
     gguf_bar = gguf_reader.get("tqdm")
     gguf_reader["tqdm"] = lambda tensors, **_: tensors  # the one bar that doesn't heed the switch above
@@ -268,5 +284,6 @@ def _quiet_transformers() -> Iterator[None]:
     finally:
         gguf_reader["tqdm"] = gguf_bar
         transformers_logging.set_verbosity(verbosity)
+        hub_logging.set_verbosity(hub_verbosity)
         if bars:
             transformers_logging.enable_progress_bar()

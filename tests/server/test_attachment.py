@@ -6,11 +6,13 @@ import trio
 from seedance_server.config import Config
 from seedance_server.engine.errors import NumericalError
 from seedance_server.testing import ScriptedEngine, serve_in_memory
+from seedance_wire.codec import make_codec
 from seedance_wire.messages import (
     Accepted,
     Ack,
     Cancel,
     Delta,
+    Durability,
     Error,
     ErrorCode,
     FinishReason,
@@ -28,7 +30,7 @@ async def test_attachment_numbers_its_streams_from_one(autojump_clock) -> None:
                 for number in (1, 2, 3):
                     sequence_id = await client.submit()
                     assert await client.receive() == Accepted(
-                        sequence_id=sequence_id, stream_id=number, durability=client_durability()
+                        sequence_id=sequence_id, stream_id=number, durability=Durability.NONE
                     )
                     text, end = await client.until_end()
                     assert text == "Hello, world!"
@@ -224,9 +226,6 @@ async def test_one_unread_stream_does_not_slow_another_of_the_same_connection(au
 async def test_attachment_says_cancel_of_a_stream_that_never_was_is_a_violation(autojump_clock) -> None:
     """Numbers come from the server; one it never gave out isn't a race."""
     async with serve_in_memory() as server, wire_client(server.connect()) as client:
-        client.connection = type(client.connection)(client.connection.role, "seedance.v1.json")
-        from seedance_wire.codec import make_codec
-
         payload = make_codec("seedance.v1").encode([Cancel(sequence_id=1, stream_id=7)])
         await client.websocket.send_message(payload)
         assert await client.close_code() == 4400

@@ -578,7 +578,7 @@ class Conversation(_message.Message):
     MESSAGES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___ChatMessage]:
-        """At least one."""
+        """An empty conversation is refused."""
 
     def __init__(
         self,
@@ -639,7 +639,7 @@ class TokenIds(_message.Message):
     IDS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Ids of the served model's vocabulary; at least one."""
+        """Ids of the served model's vocabulary; an empty list is refused."""
 
     def __init__(
         self,
@@ -1096,7 +1096,7 @@ class Refused(_message.Message):
     message: _builtins.str
     """For people."""
     field: _builtins.str
-    """The field at fault, as "messages[0].content" or "sampling.top_p"."""
+    """The field at fault, as "messages[0].content" or "top_p"."""
     retryable: _builtins.bool
     """The same request may succeed later."""
     retry_after_ms: _builtins.int

@@ -277,7 +277,7 @@ async def serve_in_memory(
         model_name: Name of the model.
         journal: Default: a `MemoryJournal`. One that served before brings its sessions along.
         fingerprint: Of the model.
-        model: A whole model, as `load_served_model` gives, instead of ``engine``, ``encoder``, the name and the
+        model: A whole model, as `load_served_model` gives, instead of ``engine``, ``encoder``, name and
             fingerprint.
     """
     config = config or Config(model_path="scripted")

@@ -27,11 +27,14 @@ class Entry:
         number: The application's, rising from 1.
         message: What to send; its sequence id counts for nothing, stream ids are the application's.
         sequence_id: Its number in this session, once it was sent there.
+        withdrawn: Nobody waits for the answer; it is still to come on this connection, and not asked for on
+            another.
     """
 
     number: int
     message: Submit | Cancel
     sequence_id: int | None = None
+    withdrawn: bool = False
 
 
 class Backlog:
@@ -58,7 +61,11 @@ class Backlog:
 
     def submits(self) -> Iterable[Submit]:
         """Yields the SUBMITs that wait."""
-        return (entry.message for entry in self._entries.values() if isinstance(entry.message, Submit))
+        return (
+            entry.message
+            for entry in self._entries.values()
+            if isinstance(entry.message, Submit) and not entry.withdrawn
+        )
 
     def add(self, message: Submit | Cancel) -> Entry:
         """Takes a message.
@@ -87,8 +94,13 @@ class Backlog:
         self._entries.pop(entry.number, None)
 
     def withdraw(self, number: int) -> None:
-        """Forgets the message of this number, if it waits."""
-        self._entries.pop(number, None)
+        """Notes that nobody waits for the answer to a message any more."""
+        entry = self._entries.get(number)
+        if entry is None:
+            return
+        if entry.sequence_id is None:
+            self.drop(entry)
+        entry.withdrawn = True
 
     def answer(self, sequence_id: int) -> Entry | None:
         """Takes out the SUBMIT that has this sequence id, which was answered."""
@@ -118,7 +130,7 @@ class Backlog:
         answered meanwhile is not sent, and its number would be missing.
         """
         self.confirm(last_sequence_id)
-        self._sent.clear()
+        self._forget_the_connection()
         known = []
         new = []
         for entry in self._entries.values():
@@ -131,9 +143,15 @@ class Backlog:
 
     def restart(self) -> Sequence[Entry]:
         """Returns what to send in a new session: every SUBMIT. Streams to cancel are gone."""
-        self._sent.clear()
+        self._forget_the_connection()
         for entry in list(self._entries.values()):
             entry.sequence_id = None
             if isinstance(entry.message, Cancel):
                 self.drop(entry)
         return list(self._entries.values())
+
+    def _forget_the_connection(self) -> None:
+        self._sent.clear()
+        for entry in list(self._entries.values()):
+            if entry.withdrawn:
+                self.drop(entry)

@@ -27,23 +27,20 @@ from collections.abc import Iterable
 
 from attrs import evolve
 
-from .backlog import Backlog, Entry
+from .backlog import Backlog
 from .bookmark import Bookmark
 from .codec import make_codec
 from .connection import MAX_MESSAGE_BYTES, Connection, ConnectionStatistics, Event
-from .cursor import ReceiveCursor
-from .envelope import MAX_ACK_ENTRIES, Gap, InvalidSubmit
+from .envelope import Gap, InvalidSubmit
 from .errors import DivergedError, LocalProtocolError, MessageTooLargeError, RemoteProtocolError
 from .messages import (
     Accepted,
-    Ack,
     Bye,
     Cancel,
     Checkpoint,
     Delta,
     Durability,
     Error,
-    ErrorCode,
     Flush,
     Frame,
     GoAway,
@@ -57,12 +54,11 @@ from .messages import (
 )
 from .running_digest import RunningDigest
 from .session_events import SessionEvent, SessionLost, StreamLost
+from .session_outbox import SPEAKING, SessionOutbox
 from .session_streams import LiveStream, SessionStreams
 from .state import ConnectionState, Role
 
 __all__ = ["ClientSession", "SessionEvent", "SessionLost", "StreamLost"]
-
-_SPEAKING = frozenset({ConnectionState.OPEN, ConnectionState.DRAINING})
 
 
 class ClientSession:
@@ -99,20 +95,19 @@ class ClientSession:
         self._token = b""
         self._streams = SessionStreams()
         self._backlog = Backlog(max_unconfirmed)
-        self._due: deque[Entry | int] = deque()  # messages, and streams to resume
-        self._acks: dict[int, int] = {}
         self._events: deque[SessionEvent] = deque()  # of one WebSocket message, if drained as asked
+        self._outbox = SessionOutbox(self._backlog, self._streams, self._events)
         self._closing = False
         if bookmark is not None:
             self._session_id, self._token = bookmark.session_id, bookmark.resume_token
-            self.resume(bookmark)
+            self._streams.begin_from(bookmark)
 
     # ---- what it is
 
     @property
     def connected(self) -> bool:
         """Whether WELCOME was received and the connection has not ended."""
-        return self._connection is not None and self._connection.state in _SPEAKING
+        return self._connection is not None and self._connection.state in SPEAKING
 
     @property
     def session_id(self) -> str | None:
@@ -155,18 +150,15 @@ class ClientSession:
         Raises:
             LocalProtocolError: The stream is none of this session, or the session cannot be come back to.
         """
-        on_server = self._streams.stream_id(stream_id)
-        if on_server is None or self._session_id is None or not self._token:
-            raise LocalProtocolError(f"stream {stream_id} cannot be resumed")
-        if last_processed_id and last_processed_id == self._streams.ended_at(stream_id):
-            last_processed_id -= 1  # a last frame has no text: offset and digest are those before it
-        return Bookmark(
-            session_id=self._session_id,
-            resume_token=self._token,
-            stream_id=on_server,
+        if self._session_id is None or not self._token:
+            raise LocalProtocolError("the session cannot be come back to")
+        return self._streams.bookmark(
+            stream_id,
+            self._session_id,
+            self._token,
             last_processed_id=last_processed_id,
             offset=offset,
-            digest16=digest.prefix,
+            digest=digest,
         )
 
     # ---- connections
@@ -199,8 +191,7 @@ class ClientSession:
         if connection is None:
             return
         self._streams.detach(connection)
-        self._due.clear()
-        self._acks.clear()
+        self._outbox.clear()
         for stream in self._streams:
             if not stream.durable:
                 self._lose(stream.number, None)
@@ -251,15 +242,18 @@ class ClientSession:
         key = submit.idempotency_key
         if any(other.idempotency_key == key for other in (*self._backlog.submits(), *self._streams)):
             raise LocalProtocolError("a request under this idempotency key has not ended")
-        self._check_size(evolve(submit, sequence_id=2**53))
-        entry = self._backlog.add(submit)
-        self._due.append(entry)
-        return entry.number
+        payload = self._codec.encode((evolve(submit, sequence_id=2**53),))  # as long as it may ever be
+        size = len(payload if isinstance(payload, bytes) else payload.encode())
+        limit = MAX_MESSAGE_BYTES if self._welcome is None else self._welcome.limits.max_message_bytes
+        if size > limit:
+            raise MessageTooLargeError(size, limit)
+        return self._outbox.add(self._backlog.add(submit))
 
     def withdraw(self, number: int) -> None:
-        """Gives up a request that was not answered: it is not sent again, and no answer to it is an event.
+        """Gives up a request that was not answered: no event is about it any more.
 
-        If the server has it already, it answers all the same, and nobody asks for the end of that stream.
+        One that was not sent never will be. One that was sent on this connection is cancelled as soon as it
+        is accepted, and its frames are dropped.
 
         Args:
             number: What `submit` returned.
@@ -269,8 +263,7 @@ class ClientSession:
     def resume(self, bookmark: Bookmark) -> int:
         """Goes on with a stream of this session from a bookmark, beside those that go on already.
 
-        Its frames come out as events from there; `Resumed` says that the server has it, `StreamLost` that it
-        has not.
+        Its frames come out as events from there, behind `Resumed`; or `StreamLost` does.
 
         Returns:
             The stream's number, as events carry it.
@@ -283,18 +276,10 @@ class ClientSession:
         number = self._streams.number(bookmark.stream_id)
         if self._streams.get(number) is not None:
             raise LocalProtocolError(f"stream {number} is running here")
-        applied = bookmark.last_processed_id
-        stream = LiveStream(
-            number=number,
-            idempotency_key=b"",
-            durable=True,
-            cursor=ReceiveCursor(0, applied, bookmark.offset),
-            digest=RunningDigest.of_unseen(bookmark.digest16) if applied else RunningDigest(),
-        )
-        self._streams.begin(stream)
+        self._streams.begin_from(bookmark)
         if self._connection is not None and self.connected:
             self._streams.attach(number, self._connection)
-            self._due.append(number)
+            self._outbox.resume(number)
         return number
 
     def cancel(self, stream_id: int) -> int:
@@ -309,10 +294,9 @@ class ClientSession:
         if self._streams.get(stream_id) is None:
             return 0
         entry = self._backlog.cancel_of(stream_id)
-        if entry is None:
-            entry = self._backlog.add(Cancel(sequence_id=1, stream_id=stream_id))
-            self._due.append(entry)
-        return entry.number
+        if entry is not None:
+            return entry.number
+        return self._outbox.add(self._backlog.add(Cancel(sequence_id=1, stream_id=stream_id)))
 
     def acknowledge(self, pairs: Iterable[tuple[int, int]]) -> None:
         """Notes what the application has taken, cumulative: pairs of (stream, frame id).
@@ -328,12 +312,8 @@ class ClientSession:
                 last = self._streams.position(stream_id, self._connection)[0].applied
             if last is not None and frame_id > last:
                 raise LocalProtocolError(f"frame {frame_id} of stream {stream_id}, whose last was {last}")
-        if self._connection is None:
-            return  # the next connection begins behind what came out, so nothing is waited for
-        for stream_id, frame_id in pairs:
-            on_server = self._streams.stream_id(stream_id)
-            if on_server is not None:
-                self._acks[on_server] = max(frame_id, self._acks.get(on_server, 0))
+        if self._connection is not None:  # the next one begins behind what came out: nothing waits for this
+            self._outbox.acknowledge(pairs)
 
     def bye(self) -> None:
         """Ends the session's connections for good: BYE is the last that `data_to_send` returns."""
@@ -347,66 +327,10 @@ class ClientSession:
         connection = self._connection
         if connection is None:
             return []
-        payloads: list[bytes | str] = []
-        if connection.state in _SPEAKING:
-            while self._due:
-                payload = self._send(connection, self._due.popleft())
-                if payload is not None:
-                    payloads.append(payload)
-            acks, self._acks = list(self._acks.items()), {}
-            batches = (
-                acks[start : start + MAX_ACK_ENTRIES] for start in range(0, len(acks), MAX_ACK_ENTRIES)
-            )
-            payloads.extend(connection.send(Ack(processed=tuple(batch))) for batch in batches)
-        if self._closing and connection.state in _SPEAKING | {ConnectionState.GREETING}:
+        payloads = self._outbox.payloads(connection) if connection.state in SPEAKING else []
+        if self._closing and connection.state in SPEAKING | {ConnectionState.GREETING}:
             payloads.append(connection.send(Bye()))
         return payloads
-
-    # ---- sending
-
-    def _send(self, connection: Connection, due: Entry | int) -> bytes | str | None:
-        if isinstance(due, int):
-            if self._streams.get(due) is None:
-                return None
-            return connection.send(self._streams.resume(due, connection))
-        if not self._backlog.holds(due):
-            return None
-        sequence_id = due.sequence_id or connection.next_sequence_id
-        message = self._on_the_wire(due, sequence_id)
-        if message is None or (isinstance(message, Submit) and connection.state is ConnectionState.DRAINING):
-            return None  # it is lost, or waits for the next connection
-        try:
-            payload = connection.send(message)
-        except MessageTooLargeError as error:
-            self._backlog.drop(due)
-            code = ErrorCode.INVALID_REQUEST
-            self._events.append(Refused(sequence_id=due.number, code=code, message=str(error)))
-            return None
-        self._backlog.sent(due, sequence_id)
-        return payload
-
-    def _on_the_wire(self, entry: Entry, sequence_id: int) -> Submit | Cancel | None:
-        """Returns a message in the session's numbers, or None, with an event, if it means a lost stream."""
-        message = entry.message
-        if isinstance(message, Cancel):
-            stream_id = self._streams.stream_id(message.stream_id)
-            return None if stream_id is None else Cancel(sequence_id=sequence_id, stream_id=stream_id)
-        if message.continues is None:
-            return evolve(message, sequence_id=sequence_id)
-        continues = self._streams.stream_id(message.continues)
-        if continues is None:
-            self._backlog.drop(entry)
-            failure = ResumeFailure.NOT_FOUND
-            self._events.append(StreamLost(sequence_id=entry.number, failure=failure))
-            return None
-        return evolve(message, sequence_id=sequence_id, continues=continues)
-
-    def _check_size(self, submit: Submit) -> None:
-        payload = self._codec.encode((submit,))
-        size = len(payload if isinstance(payload, bytes) else payload.encode())
-        limit = MAX_MESSAGE_BYTES if self._welcome is None else self._welcome.limits.max_message_bytes
-        if size > limit:
-            raise MessageTooLargeError(size, limit)
 
     # ---- receiving
 
@@ -427,7 +351,7 @@ class ClientSession:
             case Welcome():
                 self._welcomed(connection, event)
             case Gap():
-                self._due.append(self._streams.number(event.stream_id))
+                self._outbox.resume(self._streams.number(event.stream_id))
             case Resumed():
                 self._resumed(event)
             case ResumeRejected():
@@ -446,43 +370,48 @@ class ClientSession:
             if former is not None and welcome.epoch < former.epoch:
                 raise connection.fail(f"epoch {welcome.epoch} after {former.epoch}")
             self._streams.announce(connection)
-            self._due = deque(self._backlog.resend(welcome.last_sequence_id))
+            self._outbox.begin(self._backlog.resend(welcome.last_sequence_id))
             for stream in self._streams:
                 self._streams.attach(stream.number, connection)
-                self._due.append(stream.number)
+                self._outbox.resume(stream.number)
         else:
-            lost = self._streams.lose_all()
+            lost = [stream for stream in self._streams.lose_all() if stream.wanted]
             if self._session_id is not None:
                 self._events.append(SessionLost(session_id=self._session_id))
-            for stream in lost:
-                self._events.append(StreamLost(stream_id=stream.number, failure=ResumeFailure.NOT_FOUND))
-            self._due = deque(self._backlog.restart())
+            self._events.extend(
+                StreamLost(stream_id=stream.number, failure=ResumeFailure.NOT_FOUND) for stream in lost
+            )
+            self._outbox.begin(self._backlog.restart())
         self._welcome = welcome
         self._session_id, self._token = welcome.session_id, welcome.resume_token
 
     def _accepted(self, connection: Connection, accepted: Accepted) -> None:
         entry = self._backlog.answer(accepted.sequence_id)
-        if entry is None:
+        if entry is None or not isinstance(entry.message, Submit):
             return
         number = self._streams.number(accepted.stream_id)
-        self._events.append(evolve(accepted, sequence_id=entry.number, stream_id=number))
+        if not entry.withdrawn:
+            self._events.append(evolve(accepted, sequence_id=entry.number, stream_id=number))
         if self._streams.get(number) is not None:
             return  # the same answer, asked for twice
-        stream = LiveStream(
-            number=number,
-            idempotency_key=entry.message.idempotency_key if isinstance(entry.message, Submit) else b"",
-            durable=accepted.durability is not Durability.NONE,
-            cursor=ReceiveCursor(0),
-            digest=RunningDigest(),
+        durable = accepted.durability is not Durability.NONE
+        self._streams.begin(
+            LiveStream(
+                number=number,
+                idempotency_key=entry.message.idempotency_key,
+                durable=durable,
+                wanted=not entry.withdrawn,
+            )
         )
-        self._streams.begin(stream)
+        if entry.withdrawn:
+            self.cancel(number)
         if accepted.replayed:
             self._streams.attach(number, connection)
-            self._due.append(number)
+            self._outbox.resume(number)
 
     def _refused(self, refused: Refused) -> None:
         entry = self._backlog.answer(refused.sequence_id)
-        if entry is not None:
+        if entry is not None and not entry.withdrawn:
             self._events.append(evolve(refused, sequence_id=entry.number))
 
     def _checkpoint(self, checkpoint: Checkpoint) -> None:
@@ -494,17 +423,22 @@ class ClientSession:
 
     def _frame(self, frame: Frame) -> None:
         number = self._streams.number(frame.stream_id)
-        self._events.append(frame if number == frame.stream_id else evolve(frame, stream_id=number))
+        stream = self._streams.get(number)
+        if stream is not None and not stream.wanted:
+            self._outbox.acknowledge([(number, frame.id)])
+        else:
+            self._events.append(frame if number == frame.stream_id else evolve(frame, stream_id=number))
         if isinstance(frame, Error) or (isinstance(frame, Flush) and frame.final is not None):
             self._end(number, frame.id)
 
     def _resumed(self, resumed: Resumed) -> None:
+        number = self._streams.number(resumed.stream_id)
+        stream = self._streams.get(number)
         if not resumed.live and resumed.last_id < resumed.next_id:
             # It is over, and its end was not kept: nothing will come.
-            number = self._streams.number(resumed.stream_id)
             self._lose(number, ResumeFailure.EXPIRED, resumed.first_available_id, resumed.last_id)
-        else:
-            self._events.append(evolve(resumed, stream_id=self._streams.number(resumed.stream_id)))
+        elif stream is not None and stream.wanted:
+            self._events.append(evolve(resumed, stream_id=number))
 
     def _end(self, number: int, last_id: int | None) -> None:
         self._streams.end(number, last_id)
@@ -515,14 +449,12 @@ class ClientSession:
     def _lose(
         self, number: int, failure: ResumeFailure | None, first_available_id: int = 1, last_id: int = 0
     ) -> None:
-        if self._streams.get(number) is None:
+        stream = self._streams.get(number)
+        if stream is None:
             return
         self._end(number, None)
-        self._events.append(
-            StreamLost(
-                stream_id=number,
-                failure=failure,
-                first_available_id=first_available_id,
-                last_id=last_id,
+        if stream.wanted:
+            lost = StreamLost(
+                stream_id=number, failure=failure, first_available_id=first_available_id, last_id=last_id
             )
-        )
+            self._events.append(lost)

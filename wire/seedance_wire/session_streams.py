@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator
 
-from attrs import define
+from attrs import define, field
 
+from .bookmark import Bookmark
 from .connection import Connection
 from .cursor import ReceiveCursor
+from .errors import LocalProtocolError
 from .messages import Resume
 from .rules import REMEMBERED_STREAMS
 from .running_digest import RunningDigest
@@ -30,6 +32,7 @@ class LiveStream:
         number: The application's.
         idempotency_key: Of its request; empty if another process made it.
         durable: Whether it survives its connection.
+        wanted: Whether the application asks for it; if not, it is received only to be ended.
         cursor: How far it was applied, as of the last `SessionStreams.detach`.
         digest: Of the text up to there.
     """
@@ -37,8 +40,9 @@ class LiveStream:
     number: int
     idempotency_key: bytes
     durable: bool
-    cursor: ReceiveCursor
-    digest: RunningDigest
+    wanted: bool = True
+    cursor: ReceiveCursor = ReceiveCursor(0)
+    digest: RunningDigest = field(factory=RunningDigest)
 
 
 class SessionStreams:
@@ -77,6 +81,49 @@ class SessionStreams:
         self._live[stream.number] = stream
         self._ended.pop(stream.number, None)
         self._highest = max(self._highest, stream.number)
+
+    def begin_from(self, bookmark: Bookmark) -> None:
+        """Takes a stream from where a bookmark says."""
+        applied = bookmark.last_processed_id
+        digest = RunningDigest.of_unseen(bookmark.digest16) if applied else RunningDigest()
+        self.begin(
+            LiveStream(
+                number=self.number(bookmark.stream_id),
+                idempotency_key=b"",
+                durable=True,
+                cursor=ReceiveCursor(0, applied, bookmark.offset),
+                digest=digest,
+            )
+        )
+
+    def bookmark(
+        self,
+        number: int,
+        session_id: str,
+        resume_token: bytes,
+        *,
+        last_processed_id: int,
+        offset: int,
+        digest: RunningDigest,
+    ) -> Bookmark:
+        """Returns the place up to which a stream was taken; see `ClientSession.bookmark`.
+
+        Raises:
+            LocalProtocolError: The stream is none of this session.
+        """
+        stream_id = self.stream_id(number)
+        if stream_id is None:
+            raise LocalProtocolError(f"stream {number} is none of this session")
+        if last_processed_id and last_processed_id == self.ended_at(number):
+            last_processed_id -= 1  # a last frame has no text: offset and digest are those before it
+        return Bookmark(
+            session_id=session_id,
+            resume_token=resume_token,
+            stream_id=stream_id,
+            last_processed_id=last_processed_id,
+            offset=offset,
+            digest16=digest.prefix,
+        )
 
     def end(self, number: int, last_id: int | None = None) -> None:
         """Forgets a stream that has ended or cannot go on, but for its last frame."""

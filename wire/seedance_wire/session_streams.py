@@ -24,6 +24,9 @@ from .running_digest import RunningDigest
 __all__ = ["LiveStream", "SessionStreams"]
 
 
+_BEGINNING = ReceiveCursor(0)
+
+
 @define(eq=False)
 class LiveStream:
     """A stream that has not ended.
@@ -41,7 +44,7 @@ class LiveStream:
     idempotency_key: bytes
     durable: bool
     wanted: bool = True
-    cursor: ReceiveCursor = ReceiveCursor(0)
+    cursor: ReceiveCursor = _BEGINNING
     digest: RunningDigest = field(factory=RunningDigest)
 
 

@@ -365,7 +365,6 @@ class ClientSession:
     def _welcomed(self, connection: Connection, welcome: Welcome) -> None:
         former = self._welcome
         self._events.append(welcome)
-        self._due.clear()  # the backlog has all that was given in before
         if welcome.session_present:
             if former is not None and welcome.epoch < former.epoch:
                 raise connection.fail(f"epoch {welcome.epoch} after {former.epoch}")

@@ -18,11 +18,10 @@ from seedance_server.journal.records import FrameRecord
 from seedance_server.outbox import frame_size
 from seedance_server.tail import TailFrame
 from seedance_wire.messages import Delta, Error, ErrorCode, Final, Flush, Frame, FrameType, TokenLogprob
+from seedance_wire.running_digest import PREFIX_BYTES
 from seedance_wire.stored_form import dump_frame
 
 __all__ = ["Draft", "Ending", "Position", "draft_ending", "draft_frames", "frame_records"]
-
-_DIGEST_BYTES = 16
 
 
 @frozen(kw_only=True)
@@ -87,7 +86,7 @@ def draft_frames(
 
     def add(frame: Frame, ids: tuple[int, ...]) -> None:
         nonlocal next_id
-        frames.append(TailFrame(frame, digest.digest()[:_DIGEST_BYTES], frame_size(frame)))
+        frames.append(TailFrame(frame, digest.digest()[:PREFIX_BYTES], frame_size(frame)))
         token_ids.append(ids)
         next_id += 1
 
@@ -148,7 +147,7 @@ def draft_ending(
             message=ending.message,
             retryable=ending.retryable,
         )
-    digest = position.digest.digest()[:_DIGEST_BYTES]
+    digest = position.digest.digest()[:PREFIX_BYTES]
     ids = tuple(token_id for output in held for token_id in output.token_ids)
     entry = TailFrame(frame, digest, frame_size(frame), out_of_turn=out_of_turn)
     after = Position(

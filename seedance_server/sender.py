@@ -20,12 +20,10 @@ from seedance_server.outbox import Outbox
 from seedance_server.tail import TailFrame, is_terminal
 from seedance_wire.errors import RemoteProtocolError
 from seedance_wire.messages import Delta
+from seedance_wire.running_digest import PREFIX_BYTES
 from seedance_wire.window import SlidingWindow
 
-__all__ = ["DIGEST_BYTES", "Sender"]
-
-DIGEST_BYTES = 16
-"""Of a SHA-256, in checkpoints and RESUME."""
+__all__ = ["Sender"]
 
 
 class Sender:
@@ -139,4 +137,4 @@ class Sender:
             return entry.digest
         if isinstance(entry.frame, Delta):
             self._digest.update(entry.frame.text.encode())
-        return self._digest.digest()[:DIGEST_BYTES]
+        return self._digest.digest()[:PREFIX_BYTES]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import struct
 
 import trio
@@ -42,7 +43,7 @@ def submit_bytes(sequence_id: int, text: str = "Hi") -> bytes:
     """A SUBMIT in one frame."""
     messages = (ChatMessage(role="user", content=text),)
     return message_bytes(
-        Submit(sequence_id=sequence_id, idempotency_key=b"0123456789abcdef", messages=messages)
+        Submit(sequence_id=sequence_id, idempotency_key=secrets.token_bytes(16), messages=messages)
     )
 
 

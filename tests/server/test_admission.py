@@ -8,6 +8,7 @@ import trio
 from seedance_server.admission import Admission, describe_failure
 from seedance_server.engine.errors import (
     ContextLengthExceeded,
+    ContinuationMismatch,
     KvCapacityExceeded,
     NumericalError,
     OutOfDeviceMemory,
@@ -28,6 +29,7 @@ def admission(engine=None, encoder=None, **more):
         vocab_size=0x110000,
         engine=engine,
         encoder=encoder or ScriptedEncoder(),
+        fingerprint=bytes(32),
     )
     loop = EngineLoop(engine, InlineExecutor(), buffer_outputs=8, stall_timeout_s=60)
     return Admission(model, loop, **({"max_generations": 2, "preprocess_workers": 1} | more)), loop
@@ -77,7 +79,11 @@ async def test_admission_queues_a_good_request_with_the_engines_defaults() -> No
     """What the client left open keeps the engine's default; the prompt is encoded."""
     engine = ScriptedEngine()
     subject, loop = admission(engine, clock=lambda: 5.0)
-    with await subject.prepare(submit(sampling=Sampling(temperature=0.5, max_tokens=2**63 - 1, stop=("a",)))):
+    prepared = await subject.prepare(
+        submit(sampling=Sampling(temperature=0.5, max_tokens=2**63 - 1, stop=("a",)))
+    )
+    assert loop.statistics().generations == 0
+    with subject.start(prepared):
         assert loop.statistics().generations == 1
         async with trio.open_nursery() as nursery:
             nursery.start_soon(loop.run)
@@ -89,11 +95,47 @@ async def test_admission_queues_a_good_request_with_the_engines_defaults() -> No
     assert request.arrival_s == 5.0
 
 
+async def test_admission_chooses_a_seed_where_the_request_names_none() -> None:
+    """The seed is written down with the request, so it must be known before it runs."""
+    subject, _ = admission(entropy=lambda: 77)
+    assert (await subject.prepare(submit())).seed == 77
+    assert (await subject.prepare(submit(sampling=Sampling(seed=-(2**63))))).seed == -(2**63)
+    again = subject.prepare_again(submit(), (1, 2), 77)
+    assert (again.prompt_ids, again.seed) == ((1, 2), 77)
+
+
+async def test_admission_takes_a_generation_up_behind_its_tokens() -> None:
+    """What was generated before goes to the engine with the request."""
+    engine = ScriptedEngine()
+    subject, loop = admission(engine)
+    prepared = await subject.prepare(submit())
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(loop.run)
+        with subject.start(prepared, (1, 2), "Hello, ") as generation:
+            assert (await generation.receive()).text == "world"
+        nursery.cancel_scope.cancel()
+    assert engine.requests[0].generated_ids == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("more", "ids"),
+    [
+        ({"prompt": "Hi"}, [7, 8, ord("H"), ord("i")]),
+        ({"messages": (ChatMessage(role="user", content="Hi"),)}, [7, 8, ord("H"), ord("i")]),
+        ({"token_ids": (1, 2)}, [7, 8, 1, 2]),
+    ],
+)
+async def test_admission_puts_a_conversations_ids_before_what_is_new(more, ids) -> None:
+    """An answer isn't tokenised again: its exact ids precede the next turn."""
+    subject, _ = admission()
+    assert list((await subject.prepare(submit(**more), (7, 8))).prompt_ids) == ids
+
+
 async def test_admission_calls_a_bug_internal_and_says_nothing_more() -> None:
     """No traceback, no text of the exception goes to a client."""
 
     class Broken(ScriptedEncoder):
-        def encode_text(self, prompt, *, parse_special=False):
+        def encode_text(self, prompt, *, parse_special=False, is_start=True):
             raise KeyError("/etc/secret")
 
     with pytest.raises(RequestRefused) as caught:
@@ -125,14 +167,15 @@ async def test_admission_refuses_fast_once_the_engine_is_gone() -> None:
     """New work doesn't queue up behind a dead engine."""
     engine = ScriptedEngine(fail_at_step=1)
     subject, loop = admission(engine)
-    with await subject.prepare(submit()):
+    prepared = await subject.prepare(submit())
+    with subject.start(prepared):
         await loop.run()
     with pytest.raises(RequestRefused) as caught:
         subject.enter()
     assert caught.value.code is ErrorCode.ENGINE_FAILED
     assert caught.value.retry_after_ms
-    with pytest.raises(RequestRefused):
-        await subject.prepare(submit())
+    with pytest.raises(EngineStopped):
+        subject.start(prepared)
 
 
 async def test_encoding_never_runs_on_the_event_loop_and_takes_turns() -> None:
@@ -142,7 +185,7 @@ async def test_encoding_never_runs_on_the_event_loop_and_takes_turns() -> None:
     threads, at_once, most = set(), 0, 0
 
     class Watching(ScriptedEncoder):
-        def encode_text(self, prompt, *, parse_special=False):
+        def encode_text(self, prompt, *, parse_special=False, is_start=True):
             nonlocal at_once, most
             at_once += 1
             most = max(most, at_once)
@@ -167,6 +210,7 @@ async def test_encoding_never_runs_on_the_event_loop_and_takes_turns() -> None:
         (KvCapacityExceeded(65, 64), ErrorCode.CAPACITY_EXCEEDED, False),
         (TemplateError("roles must alternate"), ErrorCode.TEMPLATE_ERROR, False),
         (NumericalError("NaN"), ErrorCode.NUMERICAL_ERROR, False),
+        (ContinuationMismatch("text"), ErrorCode.FINGERPRINT_MISMATCH, False),
         (OutOfDeviceMemory("/dev/x"), ErrorCode.ENGINE_FAILED, True),
         (EngineStopped("RuntimeError: /home/me"), ErrorCode.ENGINE_FAILED, True),
         (ValueError("/home/me"), ErrorCode.INTERNAL, False),

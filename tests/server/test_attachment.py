@@ -30,17 +30,11 @@ async def test_attachment_numbers_its_streams_from_one(autojump_clock) -> None:
                 for number in (1, 2, 3):
                     sequence_id = await client.submit()
                     assert await client.receive() == Accepted(
-                        sequence_id=sequence_id, stream_id=number, durability=Durability.NONE
+                        sequence_id=sequence_id, stream_id=number, durability=Durability.COMMITTED
                     )
                     text, end = await client.until_end()
                     assert text == "Hello, world!"
                     assert end.final.finish_reason is FinishReason.STOP
-
-
-def client_durability():
-    from seedance_wire.messages import Durability
-
-    return Durability.COMMITTED
 
 
 async def test_attachment_runs_many_streams_at_once_each_with_its_own_text(autojump_clock) -> None:

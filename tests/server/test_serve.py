@@ -24,6 +24,7 @@ def factory(engine=None):
             vocab_size=0x110000,
             engine=engine or ScriptedEngine(),
             encoder=ScriptedEncoder(),
+            fingerprint=bytes(32),
         )
 
     return load

@@ -17,7 +17,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
+from itertools import product
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import trio
@@ -44,7 +46,8 @@ TOPICS = (
 STREAMS_PER_CONNECTION = 32
 # fmt: off
 TABLE_HEADINGS = (
-    "streams", "requests", "failed", "tok/s", "TTFT P50", "P95", "P99", "ITL P50", "P95", "P99", "max",
+    "streams", "durability", "requests", "failed", "tok/s",
+    "TTFT P50", "P95", "P99", "ITL P50", "P95", "P99", "max",
 )
 # fmt: on
 SHARES = (0.50, 0.95, 0.99)
@@ -56,11 +59,13 @@ class Level:
 
     Attributes:
         streams: Streams at once.
+        durability: What the server did with a piece before it sent it.
         answers: One entry for each request, failed ones included.
         spent_s: From the first request to the end of the last answer.
     """
 
     streams: int
+    durability: str
     answers: list[Answer] = field(factory=list)
     spent_s: float = math.nan
 
@@ -74,12 +79,12 @@ def prompts(streams: int) -> Iterator[str]:
         yield f"Part {streams}, chapter {number}. A short and lively essay about {topic}.\n\n"
 
 
-async def load(url: str, streams: int, requests: int, max_tokens: int) -> Level:
+async def load(url: str, streams: int, durability: str, requests: int, max_tokens: int) -> Level:
     """Keep `streams` requests in flight until each stream has asked `requests` times.
 
     A failed request is counted and its stream goes on with the next one.
     """
-    level = Level(streams)
+    level = Level(streams, durability)
     source = prompts(streams)
 
     async def one_stream(client: AsyncSeedanceClient) -> None:
@@ -90,6 +95,7 @@ async def load(url: str, streams: int, requests: int, max_tokens: int) -> Level:
                 "ignore_eos": True,
                 "temperature": 0.8,
                 "seed": 1,
+                "durability": durability,
             }
             started_s = time.monotonic()
             try:
@@ -121,6 +127,7 @@ def summary(level: Level) -> dict[str, Any]:
     failed = len(level.answers) - len(good)
     return {
         "streams": level.streams,
+        "durability": level.durability,
         "requests": len(level.answers),
         "failed": failed,
         "error_rate": failed / len(level.answers),
@@ -150,7 +157,7 @@ def table(levels: Sequence[dict[str, Any]]) -> str:
     for level in levels:
         times = [level["ttft_ms"][name] for name in ("p50", "p95", "p99")]
         times += [level["itl_ms"][name] for name in ("p50", "p95", "p99", "max")]
-        counts = [str(level[name]) for name in ("streams", "requests", "failed")]
+        counts = [str(level[name]) for name in ("streams", "durability", "requests", "failed")]
         rate = f"{level['tokens_per_second']:.1f}"
         rows.append([*counts, rate, *("-" if time is None else f"{time:.0f}" for time in times)])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -188,6 +195,32 @@ def _counts(text: str) -> list[int]:
     return counts
 
 
+def _durabilities(text: str) -> list[str]:
+    names = text.split(",")
+    if not set(names) <= {"committed", "none"}:
+        raise argparse.ArgumentTypeError("committed, none, or both separated by a comma")
+    return names
+
+
+def cost_of_durability(levels: Sequence[dict[str, Any]]) -> list[str]:
+    """Compare the levels that differ in durability alone: medians over all rounds, a line for each number."""
+    lines = []
+    for streams in sorted({level["streams"] for level in levels}):
+        medians = {}
+        for durability in ("committed", "none"):
+            same = [each for each in levels if (each["streams"], each["durability"]) == (streams, durability)]
+            if same:
+                gaps = [each["itl_ms"]["p50"] for each in same]
+                medians[durability] = (median(gaps), median(each["tokens_per_second"] for each in same))
+        if len(medians) == 2:
+            (gap, rate), (plain_gap, plain_rate) = medians["committed"], medians["none"]
+            lines.append(
+                f"{streams} streams, committed / none: ITL P50 {gap / plain_gap:.3f}, "
+                f"tokens/s {rate / plain_rate:.3f}"
+            )
+    return lines
+
+
 def run(options: argparse.Namespace, report: Callable[[str], None]) -> dict[str, Any]:
     """Start the server, take every level, stop the server, return the whole record."""
     path = options.model_path or demo_model()
@@ -203,10 +236,12 @@ def run(options: argparse.Namespace, report: Callable[[str], None]) -> dict[str,
     flags = ["--model-path", path, "--port", "0", "--log-level", "warning", *options.server_flag]
     with running_server(flags, report) as server:
         record["start_seconds"] = round(server.start_s, 2)
-        trio.run(load, server.url, 1, 1, 8)  # the first request pays for what is set up lazily: not counted
-        for streams in options.streams:
-            report(f"{streams} streams at once, {options.requests} requests each …")
-            level = trio.run(load, server.url, streams, options.requests, options.max_tokens)
+        first, *_ = options.durability
+        trio.run(load, server.url, 1, first, 1, 8)  # pays for what is set up lazily: not counted
+        # Round by round, so that what the machine does meanwhile falls on all levels alike.
+        for streams, durability in [*product(options.streams, options.durability)] * options.rounds:
+            report(f"{streams} streams at once, {durability}, {options.requests} requests each …")
+            level = trio.run(load, server.url, streams, durability, options.requests, options.max_tokens)
             record["levels"].append(summary(level))
         record["server_peak_memory_bytes"] = server.peak_memory_bytes()
         return record
@@ -224,6 +259,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--requests", type=int, default=3, help="requests each stream sends in turn (default 3)"
     )
+    parser.add_argument(
+        "--durability",
+        type=_durabilities,
+        default=["committed"],
+        help="committed, none, or committed,none to compare them (default committed)",
+    )
+    parser.add_argument("--rounds", type=int, default=1, help="times through all levels (default 1)")
     parser.add_argument("--max-tokens", type=int, default=48, help="tokens of each answer (default 48)")
     parser.add_argument(
         "--server-flag", action="append", default=[], help="passed on, e.g. --server-flag=--threads=1"
@@ -248,6 +290,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     written = options.results / f"load-{record['taken_at'].replace(':', '').replace('+0000', 'Z')}.json"
     written.write_text(json.dumps(record, indent=2) + "\n")
     print(table(record["levels"]))
+    print(*cost_of_durability(record["levels"]), sep="\n")
     peak_gb = record["server_peak_memory_bytes"] / 1e9
     print(f"\npeak memory of the server {peak_gb:.2f} GB; all figures in {written}")
     for level in record["levels"]:

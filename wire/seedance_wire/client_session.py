@@ -10,8 +10,8 @@ Rules that it keeps, whatever is cut and however often:
 
 1. Frames of a stream come out as events each once, in order. A frame that came out is never asked for again.
 2. A message that was given in is sent until its answer has come, and acts once (`backlog.py`).
-3. On a new connection, after a WELCOME that knows the session: unanswered messages first, then one RESUME
-   for each stream that has not ended, from the last frame that came out. A gap is mended in the same way.
+3. On a new connection, after a WELCOME that knows the session: one RESUME for each stream that has not
+   ended, from the last frame that came out, then unanswered messages. A gap is mended in the same way.
 4. If the session is gone, `SessionLost` says so. Its unfinished streams are lost, each with a `StreamLost`;
    unanswered SUBMITs are sent in the new session. No stream is ever left without an end or a `StreamLost`.
 5. Stream numbers and submission numbers are the application's: they never mean two things, though a server
@@ -30,32 +30,20 @@ from attrs import evolve
 from .backlog import Backlog
 from .bookmark import Bookmark
 from .codec import make_codec
-from .connection import MAX_MESSAGE_BYTES, Connection, ConnectionStatistics, Event
-from .envelope import Gap, InvalidSubmit
+from .connection import MAX_MESSAGE_BYTES, Connection, ConnectionStatistics
 from .errors import DivergedError, LocalProtocolError, MessageTooLargeError, RemoteProtocolError
 from .messages import (
-    Accepted,
     Bye,
-    Cancel,
-    Checkpoint,
-    Delta,
-    Durability,
-    Error,
-    Flush,
-    Frame,
-    GoAway,
     Hello,
-    Refused,
-    Resumed,
     ResumeFailure,
-    ResumeRejected,
     Submit,
     Welcome,
 )
 from .running_digest import RunningDigest
 from .session_events import SessionEvent, SessionLost, StreamLost
+from .session_inbox import SessionInbox
 from .session_outbox import SPEAKING, SessionOutbox
-from .session_streams import LiveStream, SessionStreams
+from .session_streams import SessionStreams
 from .state import ConnectionState, Role
 
 __all__ = ["ClientSession", "SessionEvent", "SessionLost", "StreamLost"]
@@ -90,16 +78,14 @@ class ClientSession:
         self._hello = hello
         self._max_message_bytes = max_message_bytes
         self._connection: Connection | None = None
-        self._welcome: Welcome | None = None  # the last one
-        self._session_id: str | None = None
-        self._token = b""
         self._streams = SessionStreams()
         self._backlog = Backlog(max_unconfirmed)
         self._events: deque[SessionEvent] = deque()  # of one WebSocket message, if drained as asked
         self._outbox = SessionOutbox(self._backlog, self._streams, self._events)
+        self._inbox = SessionInbox(self._backlog, self._streams, self._outbox, self._events)
         self._closing = False
         if bookmark is not None:
-            self._session_id, self._token = bookmark.session_id, bookmark.resume_token
+            self._inbox.session_id, self._inbox.resume_token = bookmark.session_id, bookmark.resume_token
             self._streams.begin_from(bookmark)
 
     # ---- what it is
@@ -112,12 +98,12 @@ class ClientSession:
     @property
     def session_id(self) -> str | None:
         """The session's name, once there is one."""
-        return self._session_id
+        return self._inbox.session_id
 
     @property
     def welcome(self) -> Welcome | None:
         """The last WELCOME."""
-        return self._welcome
+        return self._inbox.welcome
 
     @property
     def unanswered(self) -> int:
@@ -150,12 +136,13 @@ class ClientSession:
         Raises:
             LocalProtocolError: The stream is none of this session, or the session cannot be come back to.
         """
-        if self._session_id is None or not self._token:
+        session_id, token = self._inbox.session_id, self._inbox.resume_token
+        if session_id is None or not token:
             raise LocalProtocolError("the session cannot be come back to")
         return self._streams.bookmark(
             stream_id,
-            self._session_id,
-            self._token,
+            session_id,
+            token,
             last_processed_id=last_processed_id,
             offset=offset,
             digest=digest,
@@ -179,8 +166,8 @@ class ClientSession:
             Role.CLIENT, self._codec.subprotocol, max_message_bytes=self._max_message_bytes
         )
         hello = self._hello
-        if self._session_id is not None and self._token:
-            hello = evolve(hello, session_id=self._session_id, resume_token=self._token)
+        if self._inbox.session_id is not None and self._inbox.resume_token:
+            hello = evolve(hello, session_id=self._inbox.session_id, resume_token=self._inbox.resume_token)
         payload = connection.send(hello)
         self._connection = connection
         return payload
@@ -194,7 +181,7 @@ class ClientSession:
         self._outbox.clear()
         for stream in self._streams:
             if not stream.durable:
-                self._lose(stream.number, None)
+                self._inbox.lose(stream.number, None)
 
     def receive_data(self, data: bytes | str) -> None:
         """Takes one whole WebSocket message; drain `next_event` before the next one.
@@ -209,14 +196,12 @@ class ClientSession:
             raise LocalProtocolError("there is no connection")
         try:
             connection.receive_data(data)
-        except DivergedError as error:
-            self._drain(connection)
-            self._lose(self._streams.number(error.stream_id), ResumeFailure.DIVERGED)
+        except RemoteProtocolError as error:
+            self._inbox.drain(connection)
+            if isinstance(error, DivergedError):
+                self._inbox.lose(self._streams.number(error.stream_id), ResumeFailure.DIVERGED)
             raise
-        except RemoteProtocolError:
-            self._drain(connection)
-            raise
-        self._drain(connection)
+        self._inbox.drain(connection)
 
     def next_event(self) -> SessionEvent | None:
         """Returns what happened next, or None when more data is needed."""
@@ -244,7 +229,7 @@ class ClientSession:
             raise LocalProtocolError("a request under this idempotency key has not ended")
         payload = self._codec.encode((evolve(submit, sequence_id=2**53),))  # as long as it may ever be
         size = len(payload if isinstance(payload, bytes) else payload.encode())
-        limit = MAX_MESSAGE_BYTES if self._welcome is None else self._welcome.limits.max_message_bytes
+        limit = MAX_MESSAGE_BYTES if self.welcome is None else self.welcome.limits.max_message_bytes
         if size > limit:
             raise MessageTooLargeError(size, limit)
         return self._outbox.add(self._backlog.add(submit))
@@ -271,7 +256,7 @@ class ClientSession:
         Raises:
             LocalProtocolError: It is of another session, or the stream is running here.
         """
-        if bookmark.session_id != self._session_id:
+        if bookmark.session_id != self.session_id:
             raise LocalProtocolError("the bookmark is of another session")
         number = self._streams.number(bookmark.stream_id)
         if self._streams.get(number) is not None:
@@ -291,12 +276,7 @@ class ClientSession:
         Raises:
             BacklogFullError: Too many messages wait; nothing has changed.
         """
-        if self._streams.get(stream_id) is None:
-            return 0
-        entry = self._backlog.cancel_of(stream_id)
-        if entry is not None:
-            return entry.number
-        return self._outbox.add(self._backlog.add(Cancel(sequence_id=1, stream_id=stream_id)))
+        return 0 if self._streams.get(stream_id) is None else self._outbox.cancel(stream_id)
 
     def acknowledge(self, pairs: Iterable[tuple[int, int]]) -> None:
         """Notes what the application has taken, cumulative: pairs of (stream, frame id).
@@ -331,129 +311,3 @@ class ClientSession:
         if self._closing and connection.state in SPEAKING | {ConnectionState.GREETING}:
             payloads.append(connection.send(Bye()))
         return payloads
-
-    # ---- receiving
-
-    def _drain(self, connection: Connection) -> None:
-        while (event := connection.next_event()) is not None:
-            self._take(connection, event)
-
-    def _take(self, connection: Connection, event: Event) -> None:
-        match event:
-            case Delta() | Flush() | Error():
-                self._frame(event)
-            case Checkpoint():
-                self._checkpoint(event)
-            case Accepted():
-                self._accepted(connection, event)
-            case Refused():
-                self._refused(event)
-            case Welcome():
-                self._welcomed(connection, event)
-            case Gap():
-                self._outbox.resume(self._streams.number(event.stream_id))
-            case Resumed():
-                self._resumed(event)
-            case ResumeRejected():
-                number = self._streams.number(event.stream_id)
-                self._lose(number, event.code, event.first_available_id, event.last_id)
-            case GoAway():
-                self._events.append(event)
-            case InvalidSubmit() | _:
-                raise AssertionError("a server said what only a client says")
-
-    def _welcomed(self, connection: Connection, welcome: Welcome) -> None:
-        former = self._welcome
-        self._events.append(welcome)
-        if welcome.session_present:
-            if former is not None and welcome.epoch < former.epoch:
-                raise connection.fail(f"epoch {welcome.epoch} after {former.epoch}")
-            self._streams.announce(connection)
-            self._outbox.begin(self._backlog.resend(welcome.last_sequence_id))
-            for stream in self._streams:
-                self._streams.attach(stream.number, connection)
-                self._outbox.resume(stream.number)
-        else:
-            lost = [stream for stream in self._streams.lose_all() if stream.wanted]
-            if self._session_id is not None:
-                self._events.append(SessionLost(session_id=self._session_id))
-            self._events.extend(
-                StreamLost(stream_id=stream.number, failure=ResumeFailure.NOT_FOUND) for stream in lost
-            )
-            self._outbox.begin(self._backlog.restart())
-        self._welcome = welcome
-        self._session_id, self._token = welcome.session_id, welcome.resume_token
-
-    def _accepted(self, connection: Connection, accepted: Accepted) -> None:
-        entry = self._backlog.answer(accepted.sequence_id)
-        if entry is None or not isinstance(entry.message, Submit):
-            return
-        number = self._streams.number(accepted.stream_id)
-        if not entry.withdrawn:
-            self._events.append(evolve(accepted, sequence_id=entry.number, stream_id=number))
-        if self._streams.get(number) is not None:
-            return  # the same answer, asked for twice
-        durable = accepted.durability is not Durability.NONE
-        self._streams.begin(
-            LiveStream(
-                number=number,
-                idempotency_key=entry.message.idempotency_key,
-                durable=durable,
-                wanted=not entry.withdrawn,
-            )
-        )
-        if entry.withdrawn:
-            self.cancel(number)
-        if accepted.replayed:
-            self._streams.attach(number, connection)
-            self._outbox.resume(number)
-
-    def _refused(self, refused: Refused) -> None:
-        entry = self._backlog.answer(refused.sequence_id)
-        if entry is not None and not entry.withdrawn:
-            self._events.append(evolve(refused, sequence_id=entry.number))
-
-    def _checkpoint(self, checkpoint: Checkpoint) -> None:
-        streams = tuple(
-            evolve(stream, stream_id=self._streams.number(stream.stream_id)) for stream in checkpoint.streams
-        )
-        confirmed = self._backlog.confirm(checkpoint.sequence_id)
-        self._events.append(evolve(checkpoint, sequence_id=confirmed, streams=streams))
-
-    def _frame(self, frame: Frame) -> None:
-        number = self._streams.number(frame.stream_id)
-        stream = self._streams.get(number)
-        if stream is not None and not stream.wanted:
-            self._outbox.acknowledge([(number, frame.id)])
-        else:
-            self._events.append(frame if number == frame.stream_id else evolve(frame, stream_id=number))
-        if isinstance(frame, Error) or (isinstance(frame, Flush) and frame.final is not None):
-            self._end(number, frame.id)
-
-    def _resumed(self, resumed: Resumed) -> None:
-        number = self._streams.number(resumed.stream_id)
-        stream = self._streams.get(number)
-        if not resumed.live and resumed.last_id < resumed.next_id:
-            # It is over, and its end was not kept: nothing will come.
-            self._lose(number, ResumeFailure.EXPIRED, resumed.first_available_id, resumed.last_id)
-        elif stream is not None and stream.wanted:
-            self._events.append(evolve(resumed, stream_id=number))
-
-    def _end(self, number: int, last_id: int | None) -> None:
-        self._streams.end(number, last_id)
-        cancel = self._backlog.cancel_of(number)
-        if cancel is not None:
-            self._backlog.drop(cancel)
-
-    def _lose(
-        self, number: int, failure: ResumeFailure | None, first_available_id: int = 1, last_id: int = 0
-    ) -> None:
-        stream = self._streams.get(number)
-        if stream is None:
-            return
-        self._end(number, None)
-        if stream.wanted:
-            lost = StreamLost(
-                stream_id=number, failure=failure, first_available_id=first_available_id, last_id=last_id
-            )
-            self._events.append(lost)

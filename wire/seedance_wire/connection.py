@@ -318,15 +318,18 @@ class Connection:
                     self._events.append(event)
                 continue
             self._state.advance(Role.SERVER, message)
-            match message:
-                case Welcome():
-                    self._max_outgoing_bytes = message.limits.max_message_bytes
-                case Accepted() if not message.replayed:
-                    self._received.begin(message.stream_id)
-                case Resumed():
-                    self._received.resumed(message.stream_id)
-                case ResumeRejected():
-                    self._received.forget(message.stream_id)
-                case Checkpoint():
-                    self._received.compare(message)
+            self._note(message)
             self._events.append(message)
+
+    def _note(self, message: Message) -> None:
+        match message:
+            case Welcome():
+                self._max_outgoing_bytes = message.limits.max_message_bytes
+            case Accepted() if not message.replayed:
+                self._received.begin(message.stream_id)
+            case Resumed():
+                self._received.resumed(message.stream_id)
+            case ResumeRejected():
+                self._received.forget(message.stream_id)
+            case Checkpoint():
+                self._received.compare(message)

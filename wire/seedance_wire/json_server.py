@@ -40,52 +40,9 @@ _FAILURES = {failure.value: failure for failure in ResumeFailure}
 
 def server_message_to_json(message: ServerMessage) -> dict[str, Json]:
     """Returns the JSON object of a server's message."""
-    match message:
-        case Delta() | Flush() | Error():
-            return frame_to_json(message)
-        case Accepted():
-            return {
-                "type": "accepted",
-                "sequence_id": integer(message.sequence_id),
-                "stream_id": integer(message.stream_id),
-                "durability": message.durability.value,
-                "replayed": message.replayed,
-            } | _available(message)
-        case Refused():
-            return present(
-                type="refused",
-                sequence_id=integer(message.sequence_id),
-                code=message.code.value,
-                message=message.message,
-                field=message.field,
-                retryable=message.retryable,
-                retry_after_ms=integer(message.retry_after_ms),
-            )
-        case Welcome():
-            return _welcome_to_json(message)
-        case Checkpoint():
-            return _checkpoint_to_json(message)
-        case Resumed():
-            return {
-                "type": "resumed",
-                "stream_id": integer(message.stream_id),
-                "next_id": integer(message.next_id),
-                "epoch": integer(message.epoch),
-                "live": message.live,
-            } | _available(message)
-        case ResumeRejected():
-            return {
-                "type": "resume_rejected",
-                "stream_id": integer(message.stream_id),
-                "code": message.code.value,
-            } | _available(message)
-        case GoAway():
-            return present(
-                type="goaway",
-                reason=message.reason,
-                reconnect_to=message.reconnect_to,
-                deadline_ms=integer(message.deadline_ms),
-            )
+    if isinstance(message, Delta | Flush | Error):
+        return frame_to_json(message)
+    return _WRITERS[type(message)](message)
 
 
 def server_message_from_json(value: Json) -> ServerMessage:
@@ -105,6 +62,55 @@ def server_message_from_json(value: Json) -> ServerMessage:
         raise DecodeError(str(error)) from None
     check_received(message)
     return message
+
+
+def _accepted_to_json(message: Accepted) -> dict[str, Json]:
+    return {
+        "type": "accepted",
+        "sequence_id": integer(message.sequence_id),
+        "stream_id": integer(message.stream_id),
+        "durability": message.durability.value,
+        "replayed": message.replayed,
+    } | _available(message)
+
+
+def _refused_to_json(message: Refused) -> dict[str, Json]:
+    return present(
+        type="refused",
+        sequence_id=integer(message.sequence_id),
+        code=message.code.value,
+        message=message.message,
+        field=message.field,
+        retryable=message.retryable,
+        retry_after_ms=integer(message.retry_after_ms),
+    )
+
+
+def _goaway_to_json(message: GoAway) -> dict[str, Json]:
+    return present(
+        type="goaway",
+        reason=message.reason,
+        reconnect_to=message.reconnect_to,
+        deadline_ms=integer(message.deadline_ms),
+    )
+
+
+def _resumed_to_json(message: Resumed) -> dict[str, Json]:
+    return {
+        "type": "resumed",
+        "stream_id": integer(message.stream_id),
+        "next_id": integer(message.next_id),
+        "epoch": integer(message.epoch),
+        "live": message.live,
+    } | _available(message)
+
+
+def _rejected_to_json(message: ResumeRejected) -> dict[str, Json]:
+    return {
+        "type": "resume_rejected",
+        "stream_id": integer(message.stream_id),
+        "code": message.code.value,
+    } | _available(message)
 
 
 def _available(message: Accepted | Resumed | ResumeRejected) -> dict[str, Json]:
@@ -238,6 +244,15 @@ def _goaway(fields: Fields) -> GoAway:
     )
 
 
+_WRITERS: Mapping[type, Callable[..., dict[str, Json]]] = {
+    Accepted: _accepted_to_json,
+    Checkpoint: _checkpoint_to_json,
+    GoAway: _goaway_to_json,
+    Refused: _refused_to_json,
+    ResumeRejected: _rejected_to_json,
+    Resumed: _resumed_to_json,
+    Welcome: _welcome_to_json,
+}
 _READERS: Mapping[str, Callable[[Fields], ServerMessage]] = {
     "welcome": _welcome,
     "accepted": _accepted,

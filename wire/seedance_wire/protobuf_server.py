@@ -6,7 +6,8 @@ an error, because no server sends one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from . import seedance_pb2 as pb
 from .envelope import MAX_FRAMES, CodedDelta, FromServer, Outgoing
@@ -25,6 +26,7 @@ from .messages import (
     Resumed,
     ResumeFailure,
     ResumeRejected,
+    ServerMessage,
     StreamCheckpoint,
     Welcome,
 )
@@ -49,29 +51,14 @@ def server_envelope(messages: Sequence[Outgoing]) -> pb.ServerEnvelope:
     if len(messages) > 1:
         frames = [frame_to_pb(m) for m in messages if isinstance(m, Delta | CodedDelta | Flush | Error)]
         return pb.ServerEnvelope(frames=pb.FrameBatch(frames=frames))
-    message = messages[0]
-    match message:
-        case Delta() | CodedDelta() | Flush() | Error():
-            return pb.ServerEnvelope(frame=frame_to_pb(message))
-        case Accepted():
-            return pb.ServerEnvelope(accepted=_accepted_to_pb(message))
-        case Refused():
-            return pb.ServerEnvelope(refused=_refused_to_pb(message))
-        case Welcome():
-            return pb.ServerEnvelope(welcome=_welcome_to_pb(message))
-        case Checkpoint():
-            return pb.ServerEnvelope(checkpoint=_checkpoint_to_pb(message))
-        case Resumed():
-            return pb.ServerEnvelope(resumed=_resumed_to_pb(message))
-        case ResumeRejected():
-            return pb.ServerEnvelope(resume_rejected=_rejected_to_pb(message))
-        case GoAway():
-            goaway = pb.GoAway(
-                reason=message.reason, reconnect_to=message.reconnect_to, deadline_ms=message.deadline_ms
-            )
-            return pb.ServerEnvelope(goaway=goaway)
-        case _:
-            raise TypeError("no message of a server's")
+    (message,) = messages
+    if isinstance(message, Delta | CodedDelta | Flush | Error):
+        return pb.ServerEnvelope(frame=frame_to_pb(message))
+    try:
+        name, write, _ = _MESSAGES[type(message)]
+    except KeyError:
+        raise TypeError("no message of a server's") from None
+    return pb.ServerEnvelope(**{name: write(message)})
 
 
 def server_messages(envelope: pb.ServerEnvelope) -> Sequence[FromServer]:
@@ -80,38 +67,33 @@ def server_messages(envelope: pb.ServerEnvelope) -> Sequence[FromServer]:
     Raises:
         DecodeError: It holds none, or one with a value that the protocol forbids.
     """
-    message: FromServer
-    match envelope.WhichOneof("message"):
-        case "frame":
-            return (frame_from_pb(envelope.frame),)
-        case "frames":
-            frames = envelope.frames.frames
-            if not 1 <= len(frames) <= MAX_FRAMES:
-                raise DecodeError(f"a batch holds 1 to {MAX_FRAMES} frames, not {len(frames)}")
-            return [frame_from_pb(frame) for frame in frames]
-        case "accepted":
-            message = _accepted_from_pb(envelope.accepted)
-        case "refused":
-            message = _refused_from_pb(envelope.refused)
-        case "welcome":
-            message = _welcome_from_pb(envelope.welcome)
-        case "checkpoint":
-            message = _checkpoint_from_pb(envelope.checkpoint)
-        case "resumed":
-            message = _resumed_from_pb(envelope.resumed)
-        case "resume_rejected":
-            message = _rejected_from_pb(envelope.resume_rejected)
-        case "goaway":
-            goaway = envelope.goaway
-            message = GoAway(
-                reason=goaway.reason,
-                reconnect_to=goaway.reconnect_to if goaway.HasField("reconnect_to") else None,
-                deadline_ms=goaway.deadline_ms if goaway.HasField("deadline_ms") else None,
-            )
-        case _:
-            raise DecodeError("the envelope holds no message of a server's")
+    name = envelope.WhichOneof("message")
+    if name == "frame":
+        return (frame_from_pb(envelope.frame),)
+    if name == "frames":
+        frames = envelope.frames.frames
+        if not 1 <= len(frames) <= MAX_FRAMES:
+            raise DecodeError(f"a batch holds 1 to {MAX_FRAMES} frames, not {len(frames)}")
+        return [frame_from_pb(frame) for frame in frames]
+    if name is None:
+        raise DecodeError("the envelope holds no message of a server's")
+    message = _READERS[name](getattr(envelope, name))
     check_received(message)
     return (message,)
+
+
+def _goaway_to_pb(message: GoAway) -> pb.GoAway:
+    return pb.GoAway(
+        reason=message.reason, reconnect_to=message.reconnect_to, deadline_ms=message.deadline_ms
+    )
+
+
+def _goaway_from_pb(goaway: pb.GoAway) -> GoAway:
+    return GoAway(
+        reason=goaway.reason,
+        reconnect_to=goaway.reconnect_to if goaway.HasField("reconnect_to") else None,
+        deadline_ms=goaway.deadline_ms if goaway.HasField("deadline_ms") else None,
+    )
 
 
 def _refused_to_pb(message: Refused) -> pb.Refused:
@@ -275,3 +257,15 @@ def _durability(number: int) -> Durability:
         return _DURABILITY_FROM_PB[number]  # type: ignore[index]
     except KeyError:
         raise DecodeError(f"no durability {number}") from None
+
+
+_MESSAGES: Mapping[type, tuple[str, Callable[..., Any], Callable[..., ServerMessage]]] = {
+    Accepted: ("accepted", _accepted_to_pb, _accepted_from_pb),
+    Checkpoint: ("checkpoint", _checkpoint_to_pb, _checkpoint_from_pb),
+    GoAway: ("goaway", _goaway_to_pb, _goaway_from_pb),
+    Refused: ("refused", _refused_to_pb, _refused_from_pb),
+    ResumeRejected: ("resume_rejected", _rejected_to_pb, _rejected_from_pb),
+    Resumed: ("resumed", _resumed_to_pb, _resumed_from_pb),
+    Welcome: ("welcome", _welcome_to_pb, _welcome_from_pb),
+}
+_READERS = {name: read for name, _, read in _MESSAGES.values()}

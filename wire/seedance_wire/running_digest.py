@@ -10,6 +10,8 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
+from attrs import define, field
+
 if TYPE_CHECKING:
     from hashlib import _Hash
 
@@ -19,16 +21,12 @@ PREFIX_BYTES = 16
 """How much of a digest RESUME and CHECKPOINT carry: enough that no two texts share it by chance."""
 
 
+@define(eq=False)
 class RunningDigest:
-    """The digest of a stream's text so far.
+    """The digest of a stream's text so far; made without arguments, that of no text."""
 
-    Args:
-        text: The text so far, in UTF-8.
-    """
-
-    def __init__(self, text: bytes = b"") -> None:
-        self._hash: _Hash | None = hashlib.sha256(text)
-        self._vouched: bytes | None = None
+    _hash: _Hash | None = field(factory=hashlib.sha256)
+    _vouched: bytes | None = None
 
     @classmethod
     def of_unseen(cls, prefix: bytes | None) -> RunningDigest:
@@ -37,9 +35,7 @@ class RunningDigest:
         Args:
             prefix: The first 16 bytes of its digest, if they are known. They stand until the text grows.
         """
-        unseen = cls()
-        unseen._hash, unseen._vouched = None, prefix
-        return unseen
+        return cls(hash=None, vouched=prefix)
 
     def update(self, text: bytes) -> None:
         """Takes the next piece of the text, in UTF-8."""
@@ -61,6 +57,4 @@ class RunningDigest:
 
     def copy(self) -> RunningDigest:
         """Returns one that goes on by itself from here."""
-        twin = RunningDigest.of_unseen(self._vouched)
-        twin._hash = None if self._hash is None else self._hash.copy()
-        return twin
+        return RunningDigest(hash=None if self._hash is None else self._hash.copy(), vouched=self._vouched)

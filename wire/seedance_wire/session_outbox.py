@@ -43,10 +43,10 @@ class SessionOutbox:
         self._due: deque[Entry | int] = deque()  # messages, and numbers of streams to resume
         self._acks: dict[int, int] = {}
 
-    def begin(self, entries: Iterable[Entry]) -> None:
-        """Notes what is to be said first on a new connection; nothing else is due."""
+    def begin(self, due: Iterable[Entry | int]) -> None:
+        """Notes all that is due on a new connection: messages, and streams to resume."""
         self.clear()
-        self._due.extend(entries)
+        self._due.extend(due)
 
     def clear(self) -> None:
         """Forgets everything, as the connection is gone."""
@@ -57,6 +57,17 @@ class SessionOutbox:
         """Notes that a message is due; returns its number."""
         self._due.append(entry)
         return entry.number
+
+    def cancel(self, number: int) -> int:
+        """Notes that a stream's CANCEL is due, once; returns its number.
+
+        Raises:
+            BacklogFullError: Too many messages wait; nothing has changed.
+        """
+        entry = self._backlog.cancel_of(number)
+        if entry is not None:
+            return entry.number
+        return self.add(self._backlog.add(Cancel(sequence_id=1, stream_id=number)))
 
     def resume(self, number: int) -> None:
         """Notes that a stream is to be resumed, from where it will be by then."""

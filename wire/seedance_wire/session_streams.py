@@ -69,7 +69,8 @@ class SessionStreams:
 
     def stream_id(self, number: int) -> int | None:
         """Returns the server's number of a stream, or None if it is not of this session."""
-        return number - self._base if self._base < number <= self._highest else None
+        known = number in self._live or self._base < number <= self._highest
+        return number - self._base if known else None
 
     def get(self, number: int) -> LiveStream | None:
         """Returns a stream that has not ended."""
@@ -83,21 +84,25 @@ class SessionStreams:
         """Takes a stream."""
         self._live[stream.number] = stream
         self._ended.pop(stream.number, None)
-        self._highest = max(self._highest, stream.number)
+        self.give_out(stream.number)
+
+    def give_out(self, number: int) -> None:
+        """Notes that the server has given out this number, and so all below it."""
+        self._highest = max(self._highest, number)
 
     def begin_from(self, bookmark: Bookmark) -> None:
-        """Takes a stream from where a bookmark says."""
+        """Takes a stream from where a bookmark says. Whether the server ever had it, RESUMED will tell."""
         applied = bookmark.last_processed_id
         digest = RunningDigest.of_unseen(bookmark.digest16) if applied else RunningDigest()
-        self.begin(
-            LiveStream(
-                number=self.number(bookmark.stream_id),
-                idempotency_key=b"",
-                durable=True,
-                cursor=ReceiveCursor(0, applied, bookmark.offset),
-                digest=digest,
-            )
+        stream = LiveStream(
+            number=self.number(bookmark.stream_id),
+            idempotency_key=b"",
+            durable=True,
+            cursor=ReceiveCursor(0, applied, bookmark.offset),
+            digest=digest,
         )
+        self._live[stream.number] = stream
+        self._ended.pop(stream.number, None)
 
     def bookmark(
         self,
@@ -115,8 +120,9 @@ class SessionStreams:
             LocalProtocolError: The stream is none of this session.
         """
         stream_id = self.stream_id(number)
-        if stream_id is None:
-            raise LocalProtocolError(f"stream {number} is none of this session")
+        live = self._live.get(number)
+        if stream_id is None or (live is not None and not live.durable):
+            raise LocalProtocolError(f"stream {number} is none of this session, or cannot be resumed")
         if last_processed_id and last_processed_id == self.ended_at(number):
             last_processed_id -= 1  # a last frame has no text: offset and digest are those before it
         return Bookmark(

@@ -1,14 +1,15 @@
 """The machine that follows `rules.py`: the tables decide, this file counts.
 
-What it adds is arithmetic (rule 5 there): which sequence id, frame id, offset and epoch is next. A call checks
-everything before it changes anything, so one that raises has changed nothing; who is at fault follows from
-who spoke. The machine knows no encoding, no text and no window, and never waits.
+What it adds is arithmetic (rule 5 there): which sequence id, frame id, offset and epoch is next. A call
+checks everything before it changes anything, so one that raises has changed nothing; who is at fault follows
+from who spoke. The machine knows no encoding, no text and no window, and never waits.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar
 
 from attrs import evolve, frozen
 
@@ -57,7 +58,7 @@ class _Progress:
         state: Where it is.
         cursor: Behind its last frame.
         settled: Whether the next frame must fit ``cursor``. Not while RESUMING but for what was being sent
-            already; nor at the server behind RESUMED, which does not say at which offset: the next frame does.
+            already; nor at the server behind RESUMED, which names no offset: the next frame does.
         replayable: Whether RESUME can bring what is missing.
         resume_from: While RESUMING: the last frame that the client has.
     """
@@ -120,7 +121,6 @@ class ProtocolState:
 
     def know_position(self, stream_id: int, cursor: ReceiveCursor) -> None:
         """Notes how far the client got with a stream on earlier connections of the session."""
-        self.know_streams(stream_id)
         self._leave(stream_id, cursor)
 
     def position(self, stream_id: int) -> ReceiveCursor | None:
@@ -165,35 +165,10 @@ class ProtocolState:
             LocalProtocolError: This end sent what it may not.
             RemoteProtocolError: The other end did; the caller calls `fail`.
         """
-        kind = _kind(message)
-        state = self._next_connection_state(kind, speaker)
-        match message:
-            case Hello():
-                self._asked_session = message.session_id
-            case Welcome():
-                self._welcome(message, speaker)
-            case Submit() | InvalidSubmit():
-                self._submit(message, speaker)
-            case Cancel():
-                self._check_sequence(message.sequence_id, speaker)
-                self._check_stream(message.stream_id, kind, speaker)
-                self._count(message.sequence_id)
-            case Ack():
-                for stream_id, frame_id in message.processed:
-                    self._check_stream(stream_id, kind, speaker)
-                    self._check_processed(stream_id, frame_id, speaker)
-            case Accepted():
-                self._accepted(message, speaker)
-            case Refused():
-                self._check_pending(message.sequence_id, kind, speaker)
-                self._pending.remove(message.sequence_id)
-            case Resume():
-                self._resume(message, speaker)
-            case Resumed():
-                self._resumed(message, speaker)
-            case ResumeRejected():
-                self._check_stream(message.stream_id, kind, speaker)
-                del self._streams[message.stream_id]
+        state = self._next_connection_state(_kind(message), speaker)
+        step = self._STEPS.get(type(message))
+        if step is not None:
+            step(self, message, speaker)
         self.connection = state
 
     def advance_frames(
@@ -239,6 +214,9 @@ class ProtocolState:
 
     # ---- steps; each checks before it changes
 
+    def _hello(self, message: Hello, _speaker: Role) -> None:
+        self._asked_session = message.session_id
+
     def _welcome(self, message: Welcome, speaker: Role) -> None:
         if message.session_present and message.session_id != self._asked_session:
             raise self._fault(speaker, "Welcome to a session that Hello did not name")
@@ -253,6 +231,20 @@ class ProtocolState:
             raise self._fault(speaker, f"{MAX_PENDING} SUBMITs are unanswered", CloseCode.QUOTA_EXCEEDED)
         self._pending.add(message.sequence_id)
         self._count(message.sequence_id)
+
+    def _cancel(self, message: Cancel, speaker: Role) -> None:
+        self._check_sequence(message.sequence_id, speaker)
+        self._check_stream(message.stream_id, Cancel, speaker)
+        self._count(message.sequence_id)
+
+    def _ack(self, message: Ack, speaker: Role) -> None:
+        for stream_id, frame_id in message.processed:
+            self._check_stream(stream_id, Ack, speaker)
+            self._check_processed(stream_id, frame_id, speaker)
+
+    def _refused(self, message: Refused, speaker: Role) -> None:
+        self._check_pending(message.sequence_id, Refused, speaker)
+        self._pending.remove(message.sequence_id)
 
     def _count(self, sequence_id: int) -> None:
         if sequence_id == self.next_sequence_id:
@@ -302,6 +294,24 @@ class ProtocolState:
         cursor = ReceiveCursor(self._epoch, after, offset)
         self._streams[stream_id] = _Progress(state, cursor, knows_offset, replayable=True)
         self.know_streams(stream_id)
+
+    def _rejected(self, message: ResumeRejected, speaker: Role) -> None:
+        self._check_stream(message.stream_id, ResumeRejected, speaker)
+        del self._streams[message.stream_id]
+
+    _STEPS: ClassVar[Mapping[type, Callable[..., None]]] = {
+        Accepted: _accepted,
+        Ack: _ack,
+        Cancel: _cancel,
+        Hello: _hello,
+        InvalidSubmit: _submit,
+        Refused: _refused,
+        Resume: _resume,
+        ResumeRejected: _rejected,
+        Resumed: _resumed,
+        Submit: _submit,
+        Welcome: _welcome,
+    }
 
     def _leave(self, stream_id: int, cursor: ReceiveCursor) -> None:
         self._away[stream_id] = cursor

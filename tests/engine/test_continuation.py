@@ -168,17 +168,23 @@ def test_answer_is_the_same_when_it_is_cut_inside_a_stop_string(kind, load_tiny)
     _cut_everywhere(make_engine(load_tiny(kind)), outputs, request)
 
 
+@pytest.fixture(scope="module")
+def undisturbed(load_tiny):
+    """A request that asks for much, and its outputs one by one."""
+    params = {"temperature": 1.0, "seed": SEED, "max_tokens": 25, "frequency_penalty": 0.3, "stop": ("qz",)}
+    request = make_request(1, PROMPT, **params)
+    return request, _outputs(make_engine(load_tiny("gemma3")), [request])[1]
+
+
 @pytest.mark.slow
 @given(history=interruptions)
-def test_answer_is_the_same_in_any_history_of_parks_and_restarts(history, load_tiny):
+def test_answer_is_the_same_in_any_history_of_parks_and_restarts(history, undisturbed, load_tiny):
     """Cut before its first token, cut twice at one place, moved to another engine: still the same answer."""
-    params = {"temperature": 1.0, "seed": SEED, "max_tokens": 25, "frequency_penalty": 0.3, "stop": ("qz",)}
-    request, neighbour = make_request(1, PROMPT, **params), make_request(2, PROMPT[:9], max_tokens=50)
-    model = load_tiny("gemma3")
-    expected = _outputs(make_engine(model), [request])[1]
+    request, expected = undisturbed
+    neighbour = make_request(2, PROMPT[:9], max_tokens=50)
 
     def start():
-        engine = make_engine(model, prefill_budget_tokens=11, blocks=70)
+        engine = make_engine(load_tiny("gemma3"), prefill_budget_tokens=11, blocks=70)
         engine.add(neighbour)
         return engine
 

@@ -1,6 +1,7 @@
 """What makes two models the same to an answer that is to be continued."""
 
 import copy
+import hashlib
 import json
 import shutil
 
@@ -9,9 +10,24 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from seedance_server.engine import model_fingerprint
-from seedance_server.engine.model_fingerprint import fingerprint_model
+from seedance_server.engine.model_fingerprint import SAMPLING_REVISION, fingerprint_model
 from seedance_server.engine.model_loader import load_model
+from seedance_server.engine.sampler import Sampler, SamplingRow
+from seedance_server.engine.sampling_params import SamplingParams
 from tests.tiny_models import KINDS
+
+
+# What each revision chose from the logits below. A new revision gets a new line; an old line never changes.
+CHOICES = {1: "6783c2eec262582e"}
+SETTINGS = (
+    {"temperature": 0.0},
+    {"temperature": 1.0},
+    {"temperature": 0.7, "top_p": 0.9},
+    {"temperature": 1.3, "top_k": 40},
+    {"temperature": 1.0, "min_p": 0.02},
+    {"temperature": 1.0, "repetition_penalty": 1.4, "presence_penalty": 0.5, "frequency_penalty": 0.5},
+    {"temperature": 1.0, "logit_bias": {7: 6.0, 8: -50.0}},
+)
 
 
 @pytest.fixture
@@ -147,3 +163,26 @@ def test_fingerprint_takes_buffers_of_any_shape_and_dtype(shape, dtype, load_tin
         model.kept.view(-1)[-1] = 1
         fingerprints.add(fingerprint_model(model, loaded.tokenizer, loaded.eos_token_ids))
     assert len(fingerprints | {loaded.fingerprint}) == 2 + bool(model.kept.numel())
+
+
+def test_sampling_revision_stands_for_one_set_of_choices():
+    """Whoever changes which token follows from the same logits, seed and position raises the revision."""
+    vocabulary, chosen = 500, []
+    sampler = Sampler(vocabulary)
+    for position in range(40):
+        # Far enough apart that no library's rounding decides.
+        logits = torch.tensor(
+            [(token * 7919 + position * 104729) % 1009 / 100 for token in range(vocabulary)]
+        )
+        rows = [
+            SamplingRow(
+                params=SamplingParams(**setting),
+                seed=position * 2**40 - 5,
+                position=position,
+                prompt_ids=(1, 2, 3),
+                output_ids=chosen[-20:],
+            )
+            for setting in SETTINGS
+        ]
+        chosen += sampler.sample(logits.expand(len(rows), -1), rows).ids
+    assert hashlib.sha256(str(chosen).encode()).hexdigest()[:16] == CHOICES[SAMPLING_REVISION]

@@ -1,3 +1,6 @@
+import pytest
+from attrs import evolve
+
 from seedance_server.engine.block_pool import BlockTable
 from seedance_server.engine.sampling_params import SamplingParams
 from seedance_server.engine.sequence import GenerationRequest, Sequence
@@ -13,3 +16,11 @@ def test_sequence_counts_prompt_output_and_what_remains():
     assert (sequence.remaining, sequence.prompt_tokens, sequence.completion_tokens) == (1, 3, 1)
     assert sequence.output_ids == [9]
     assert request.prompt_ids == (1, 2, 3)
+
+
+def test_request_with_tokens_needs_the_seed_that_they_were_drawn_with():
+    """Whoever keeps an answer's tokens keeps its seed: another one would go on as another answer."""
+    request = GenerationRequest(id=7, prompt_ids=(1,), params=SamplingParams(), arrival_s=0.0)
+    with pytest.raises(ValueError, match="seed"):
+        evolve(request, generated_ids=(5,))
+    assert evolve(request, generated_ids=(5,), params=SamplingParams(seed=0)).generated_ids == (5,)

@@ -23,8 +23,10 @@ from seedance_server.journal.errors import (
     JournalClosed,
     JournalError,
     JournalFailed,
+    OutOfOrder,
     SessionNotFound,
     StreamEnded,
+    StreamNotFound,
     TooManyEarlyMessages,
 )
 from seedance_server.journal.interface import Journal
@@ -171,8 +173,8 @@ class Session:
                 if self.epoch == epoch:
                     self.lose("the session has another owner")
                     raise SessionLost from error
-            except (SessionNotFound, StreamEnded) as error:
-                self.lose("the session was given up")
+            except (SessionNotFound, StreamEnded, StreamNotFound, OutOfOrder) as error:
+                self.lose("somebody else had the session")
                 raise SessionLost from error
             except (JournalFailed, JournalClosed) as error:
                 # Whether this was written is unknown; what is there tells whoever claims the session next.
@@ -237,6 +239,9 @@ class Session:
     async def _run(self, stream: Stream, on_over: Callable[[], None]) -> None:
         try:
             await stream.run()
+        except Exception:  # contained: one session's, and its client finds what was written
+            _log.exception("stream failed", session=self.id, stream_id=stream.id)
+            self.lose("a bug in the server, see its log", CloseCode.INTERNAL_ERROR)
         finally:
             del self._streams[stream.id]
             on_over()

@@ -163,6 +163,9 @@ class SessionRegistry:
         self, record: SessionRecord, token: bytes, claimant: Claimant, *, is_present: bool
     ) -> Entrance:
         session = self._sessions.get(record.session_id)
+        if session is not None and record.epoch - session.epoch > self._claims[session.id]:
+            session.lose("somebody else had the session")  # so what is in memory isn't what there is
+            session = None
         if session is None:
             if self._nursery is None:
                 raise SessionLost

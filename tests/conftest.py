@@ -1,7 +1,13 @@
-"""Settings of every test run: no network for models, and how hard Hypothesis tries (HYPOTHESIS_PROFILE)."""
+"""Settings of every test run: no network for models, no journal of the user's, how hard Hypothesis tries.
 
+The last is HYPOTHESIS_PROFILE.
+"""
+
+import itertools
 import os
+import tempfile
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -14,3 +20,13 @@ settings.register_profile(
 )
 settings.register_profile("nightly", max_examples=5000, deadline=None, suppress_health_check=_SLOW_INPUT)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+_STATE = tempfile.TemporaryDirectory(prefix="seedance-tests-")
+_numbers = itertools.count()
+os.environ["XDG_STATE_HOME"] = _STATE.name  # for fixtures that outlive a test
+
+
+@pytest.fixture(autouse=True)
+def own_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gives each test a place of its own for the journals of its servers; made only if it is used."""
+    monkeypatch.setenv("XDG_STATE_HOME", os.path.join(_STATE.name, str(next(_numbers))))  # noqa: PTH118

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import trio
 from trio_websocket import ConnectionClosed, WebSocketConnection, wrap_client_stream
 
 from seedance_wire.connection import Connection
+from seedance_wire.cursor import ReceiveCursor
 from seedance_wire.messages import (
     Accepted,
     Ack,
@@ -19,13 +20,18 @@ from seedance_wire.messages import (
     Delta,
     Error,
     Flush,
+    Frame,
     Hello,
     Message,
     Refused,
+    Resume,
+    Resumed,
+    ResumeRejected,
     Sampling,
     Submit,
     Welcome,
 )
+from seedance_wire.running_digest import RunningDigest
 from seedance_wire.state import Role
 
 KEY = b"0123456789abcdef"
@@ -33,6 +39,8 @@ KEY = b"0123456789abcdef"
 
 class WireClient:
     """Sends and receives messages; acknowledges frames unless told not to."""
+
+    welcome: Welcome
 
     def __init__(self, websocket: WebSocketConnection, subprotocol: str) -> None:
         self.websocket = websocket
@@ -62,11 +70,42 @@ class WireClient:
             self._taken[event.stream_id] = event.id
         return event
 
-    async def hello(self) -> Welcome:
-        await self.send(Hello(sdk_name="test"))
+    async def hello(self, former: Welcome | None = None) -> Welcome:
+        """Says HELLO; with a former WELCOME to come back to its session."""
+        if former is None:
+            await self.send(Hello(sdk_name="test"))
+        else:
+            self.connection.know_streams(1)
+            await self.send(Hello(session_id=former.session_id, resume_token=former.resume_token))
         welcome = await self.receive()
         assert isinstance(welcome, Welcome)
+        self.welcome = welcome
         return welcome
+
+    async def resume(self, stream_id: int, taken: Sequence[Frame] = (), **more: object) -> Message:
+        """Asks for what follows the frames taken on earlier connections; returns the answer."""
+        text = "".join(frame.text for frame in taken if isinstance(frame, Delta)).encode()
+        last_id = more.pop("last_processed_id", taken[-1].id if taken else 0)
+        assert isinstance(last_id, int)
+        cursor = ReceiveCursor(epoch=1, applied=last_id, applied_bytes=len(text))
+        digest = RunningDigest()
+        digest.update(text)
+        self.connection.know_position(stream_id, cursor, digest)
+        await self.send(Resume(stream_id=stream_id, last_processed_id=last_id, **more))
+        while not isinstance(answer := await self.receive(), Resumed | ResumeRejected):
+            pass
+        return answer
+
+    async def frames(self, count: int | None = None) -> list[Frame]:
+        """Reads frames of the one stream that runs: so many, or all to its end."""
+        frames: list[Frame] = []
+        while len(frames) != count:
+            event = await self.receive()
+            if isinstance(event, Delta | Flush | Error):
+                frames.append(event)
+                if isinstance(event, Error) or (isinstance(event, Flush) and event.final is not None):
+                    break
+        return frames
 
     async def submit(self, text: str = "Hi", **more: object) -> int:
         """Submits a chat request; returns its sequence id."""
@@ -119,15 +158,16 @@ async def wire_client(
     headers: list[tuple[bytes, bytes]] | None = None,
     *,
     hello: bool = True,
+    former: Welcome | None = None,
 ) -> AsyncIterator[WireClient]:
-    """Upgrades `stream` and says HELLO; leaving the block cuts the connection."""
+    """Upgrades `stream` and says HELLO, as who was welcomed before if given; leaving the block cuts it."""
     async with trio.open_nursery() as nursery:
         websocket = await wrap_client_stream(
             nursery, stream, "localhost", "/v1/chat", subprotocols=[subprotocol], extra_headers=headers
         )
         client = WireClient(websocket, subprotocol)
         if hello:
-            await client.hello()
+            await client.hello(former)
         yield client
         nursery.cancel_scope.cancel()
     await trio.aclose_forcefully(stream)

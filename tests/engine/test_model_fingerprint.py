@@ -16,16 +16,18 @@ from seedance_server.engine.sampler import Sampler, SamplingRow
 from seedance_server.engine.sampling_params import SamplingParams
 from tests.tiny_models import KINDS
 
-
 # What each revision chose from the logits below. A new revision gets a new line; an old line never changes.
-CHOICES = {1: "6783c2eec262582e"}
+CHOICES = {1: "a3af97ed2015831c"}
 SETTINGS = (
     {"temperature": 0.0},
     {"temperature": 1.0},
     {"temperature": 0.7, "top_p": 0.9},
     {"temperature": 1.3, "top_k": 40},
     {"temperature": 1.0, "min_p": 0.02},
-    {"temperature": 1.0, "repetition_penalty": 1.4, "presence_penalty": 0.5, "frequency_penalty": 0.5},
+    {"temperature": 1.0, "repetition_penalty": 1.4},
+    {"temperature": 0.0, "repetition_penalty": 1.1},
+    {"temperature": 1.0, "presence_penalty": 2.0},
+    {"temperature": 1.0, "frequency_penalty": 1.0},
     {"temperature": 1.0, "logit_bias": {7: 6.0, 8: -50.0}},
 )
 
@@ -90,6 +92,11 @@ def _another_rotation(directory):
     path.write_text(json.dumps(config))
 
 
+def _another_norm(directory):
+    path = directory / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"rms_norm_eps": 2e-6}))
+
+
 def _another_end_token(directory):
     path = directory / "generation_config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"eos_token_id": [0, 2, 70]}))
@@ -110,6 +117,7 @@ def _tokens_swapped(directory):
         _rows_in_another_order,
         _columns_in_another_order,
         _another_rotation,
+        _another_norm,
         _another_end_token,
         _tokens_swapped,
     ],
@@ -172,7 +180,7 @@ def test_sampling_revision_stands_for_one_set_of_choices():
     for position in range(40):
         # Far enough apart that no library's rounding decides.
         logits = torch.tensor(
-            [(token * 7919 + position * 104729) % 1009 / 100 for token in range(vocabulary)]
+            [(token * 7919 + position * 104729) % 1009 / 100 - 8 for token in range(vocabulary)]
         )
         rows = [
             SamplingRow(
@@ -180,7 +188,7 @@ def test_sampling_revision_stands_for_one_set_of_choices():
                 seed=position * 2**40 - 5,
                 position=position,
                 prompt_ids=(1, 2, 3),
-                output_ids=chosen[-20:],
+                output_ids=chosen[-99:],
             )
             for setting in SETTINGS
         ]

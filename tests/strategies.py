@@ -10,13 +10,16 @@ from typing import TypeVar
 
 from hypothesis import strategies as st
 
+from seedance_wire.bookmark import Bookmark
 from seedance_wire.envelope import CodedDelta
 from seedance_wire.messages import (
     Accepted,
     Ack,
+    AckLevel,
     Bye,
     Cancel,
     ChatMessage,
+    Checkpoint,
     ClientMessage,
     Delta,
     Durability,
@@ -29,10 +32,16 @@ from seedance_wire.messages import (
     GoAway,
     Hello,
     Limits,
+    OnDisconnect,
     Refused,
+    Resume,
+    Resumed,
+    ResumeFailure,
+    ResumeRejected,
     Sampling,
     ServerMessage,
     StageTiming,
+    StreamCheckpoint,
     Submit,
     TokenLogprob,
     Usage,
@@ -127,19 +136,42 @@ def submits(
         durability=draw(optional(st.sampled_from(Durability))),
         deadline_ms=draw(optional(u64)),
         parse_special=draw(st.booleans()),
+        continues=draw(optional(from_one)),
+        on_disconnect=draw(st.sampled_from(OnDisconnect)),
+        allow_fingerprint_change=draw(st.booleans()),
         **draw(inputs),
     )
 
 
-hellos = st.builds(Hello, minor_version=u32, sdk_name=texts, sdk_version=texts, capabilities=tuples_of(texts))
+digest_prefixes = st.binary(min_size=16, max_size=16)
+tokens = st.binary(min_size=1, max_size=256)
+sessions = st.fixed_dictionaries({}) | st.fixed_dictionaries({"session_id": texts, "resume_token": tokens})
+"""Of a HELLO: both or none, as keyword arguments."""
+
+hellos = sessions.flatmap(
+    lambda session: st.builds(
+        Hello,
+        minor_version=u32,
+        sdk_name=texts,
+        sdk_version=texts,
+        capabilities=tuples_of(texts),
+        **{name: st.just(value) for name, value in session.items()},
+    )
+)
 cancels = st.builds(Cancel, sequence_id=from_one, stream_id=from_one)
+resumes = st.builds(
+    Resume,
+    stream_id=from_one,
+    last_processed_id=st.integers(0, U64 - 1),
+    digest=optional(digest_prefixes),
+)
 acks = st.builds(Ack, processed=tuples_of(st.tuples(from_one, from_one), min_size=1))
 byes = st.just(Bye())
 
 
 def client_messages(numbers: st.SearchStrategy[float] = finite) -> st.SearchStrategy[ClientMessage]:
     """Any message of a client's."""
-    return st.one_of(hellos, submits(numbers=numbers), cancels, acks, byes)
+    return st.one_of(hellos, submits(numbers=numbers), cancels, resumes, acks, byes)
 
 
 # ---- server to client
@@ -157,9 +189,34 @@ welcomes = st.builds(
     minor_version=u32,
     server_version=texts,
     capabilities=tuples_of(texts),
+    resume_token=st.just(b"") | tokens,
+    session_present=st.booleans(),
+    retention_ms=u64,
+    resume_window_ms=u64,
 )
+_available = {"first_available_id": from_one, "last_id": u64}
 accepteds = st.builds(
-    Accepted, sequence_id=from_one, stream_id=from_one, durability=st.sampled_from(Durability)
+    Accepted,
+    sequence_id=from_one,
+    stream_id=from_one,
+    durability=st.sampled_from(Durability),
+    replayed=st.booleans(),
+    **_available,
+)
+resumeds = st.builds(
+    Resumed, stream_id=from_one, next_id=from_one, epoch=from_one, live=st.booleans(), **_available
+)
+resume_rejecteds = st.builds(
+    ResumeRejected, stream_id=from_one, code=st.sampled_from(ResumeFailure), **_available
+)
+checkpoints = st.builds(
+    Checkpoint,
+    sequence_id=u64,
+    timestamp_ms=u64,
+    ack_level=st.sampled_from(AckLevel),
+    streams=tuples_of(
+        st.builds(StreamCheckpoint, stream_id=from_one, frame_id=from_one, digest=digest_prefixes)
+    ),
 )
 refuseds = st.builds(
     Refused,
@@ -223,7 +280,23 @@ errors = st.builds(
     retry_after_ms=optional(u64),
 )
 frames: st.SearchStrategy[Frame] = st.one_of(deltas, flushes, errors)
-server_messages: st.SearchStrategy[ServerMessage] = st.one_of(welcomes, accepteds, refuseds, goaways, frames)
+server_messages: st.SearchStrategy[ServerMessage] = st.one_of(
+    welcomes, accepteds, refuseds, resumeds, resume_rejecteds, checkpoints, goaways, frames
+)
+
+
+@st.composite
+def bookmarks(draw: st.DrawFn) -> Bookmark:
+    """Any place in a stream; before the first frame there is no text."""
+    last_processed_id = draw(st.integers(0, U64 - 1))
+    return Bookmark(
+        session_id=draw(st.text(st.characters(exclude_categories=["Cs", "C", "Z"]), min_size=1, max_size=30)),
+        resume_token=draw(tokens),
+        stream_id=draw(from_one),
+        last_processed_id=last_processed_id,
+        offset=draw(u64) if last_processed_id else 0,
+        digest16=draw(optional(digest_prefixes)),
+    )
 
 
 # ---- encodings

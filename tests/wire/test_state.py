@@ -6,15 +6,18 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from attrs import evolve
 
-from seedance_wire.cursor import Verdict
+from seedance_wire.cursor import ReceiveCursor, Verdict
 from seedance_wire.envelope import InvalidSubmit
 from seedance_wire.errors import CloseCode, LocalProtocolError, RemoteProtocolError
 from seedance_wire.messages import (
     Accepted,
     Ack,
+    AckLevel,
     Bye,
     Cancel,
+    Checkpoint,
     Delta,
     Durability,
     Error,
@@ -28,12 +31,16 @@ from seedance_wire.messages import (
     Limits,
     Message,
     Refused,
+    Resume,
+    Resumed,
+    ResumeFailure,
+    ResumeRejected,
     StageTiming,
     Submit,
     Usage,
     Welcome,
 )
-from seedance_wire.state import (
+from seedance_wire.rules import (
     CLIENT_KINDS,
     CONNECTION_TABLE,
     CROSSINGS,
@@ -43,10 +50,10 @@ from seedance_wire.state import (
     STREAM_TABLE,
     ConnectionState,
     Kind,
-    ProtocolState,
     Role,
     StreamState,
 )
+from seedance_wire.state import ProtocolState
 
 roles = pytest.mark.parametrize("role", Role)
 S = ConnectionState
@@ -100,7 +107,7 @@ def advance(state: ProtocolState, *messages: Message) -> None:
 
 def opened(role: Role) -> ProtocolState:
     """A connection after the handshake, whose next sequence id is 11."""
-    state = ProtocolState(role, max_streams=2)
+    state = ProtocolState(role, max_streams=4)
     advance(state, Hello(), WELCOME)
     return state
 
@@ -112,21 +119,36 @@ def streaming(role: Role) -> ProtocolState:
     return state
 
 
+def resumed(stream_id: int, next_id: int) -> Resumed:
+    """The good answer to RESUME."""
+    return Resumed(
+        stream_id=stream_id, next_id=next_id, epoch=EPOCH, first_available_id=1, last_id=9, live=True
+    )
+
+
+BUSY: list[Message] = [
+    *(submit(11), submit(12), accepted(11, 1), frame(Delta)),
+    *(submit(13), accepted(13, 3), Resume(stream_id=3, last_processed_id=0)),
+]
 REACH: dict[ConnectionState, list[Message]] = {
     S.START: [],
     S.GREETING: [Hello()],
-    S.OPEN: [Hello(), WELCOME, submit(11), submit(12), accepted(11, 1), frame(Delta)],
-    S.DRAINING: [Hello(), WELCOME, submit(11), submit(12), accepted(11, 1), frame(Delta), GoAway(reason="")],
-    S.CLOSED: [Hello(), WELCOME, submit(11), submit(12), accepted(11, 1), frame(Delta), Bye()],
+    S.OPEN: [Hello(), WELCOME, *BUSY],
+    S.DRAINING: [Hello(), WELCOME, *BUSY, GoAway(reason="")],
+    S.CLOSED: [Hello(), WELCOME, *BUSY, Bye()],
 }
 NEXT: dict[Kind, Message] = {
     Hello: Hello(),
-    Submit: submit(13),
-    Cancel: Cancel(sequence_id=13, stream_id=1),
+    Submit: submit(14),
+    Cancel: Cancel(sequence_id=14, stream_id=1),
+    Resume: Resume(stream_id=1, last_processed_id=1),
+    Resumed: resumed(3, 1),
+    ResumeRejected: ResumeRejected(stream_id=3, code=ResumeFailure.NOT_FOUND),
+    Checkpoint: Checkpoint(sequence_id=13, timestamp_ms=0, ack_level=AckLevel.COMMITTED),
     Ack: Ack(processed=((1, 1),)),
     Bye: Bye(),
     Welcome: WELCOME,
-    Accepted: accepted(12, 2),
+    Accepted: accepted(12, 4),
     Refused: Refused(sequence_id=12, code=ErrorCode.OVERLOADED, message=""),
     GoAway: GoAway(reason=""),
     **{kind: frame(kind, id_=2, offset=1) for kind in (Delta, Flush, Final, Error)},
@@ -142,14 +164,14 @@ def test_tables_name_every_kind_and_nothing_leaves_an_end() -> None:
     assert {state for state, _ in CONNECTION_TABLE}.isdisjoint({S.CLOSED, S.ERROR})
     assert S.ERROR not in {*CONNECTION_TABLE.values(), *CROSSINGS.values()}
     assert CROSSINGS.keys().isdisjoint(CONNECTION_TABLE)
-    assert {kind for _, kind in STREAM_TABLE} == kinds - {Hello, Welcome, GoAway, Bye}
+    assert {kind for _, kind in STREAM_TABLE} == kinds - {Hello, Welcome, Checkpoint, GoAway, Bye}
 
 
 @roles
 @pytest.mark.parametrize(("reached", "kind"), list(product(REACH, NEXT)), ids=lambda v: getattr(v, "name", v))
 def test_state_follows_the_connection_table(role: Role, reached: ConnectionState, kind: Kind) -> None:
     """For each state, message and end: the table's next state, or the error of whoever said it."""
-    state = ProtocolState(role, max_streams=2)
+    state = ProtocolState(role, max_streams=4)
     advance(state, *REACH[reached])
     assert state.connection is reached
     sender = Role.CLIENT if kind in CLIENT_KINDS else Role.SERVER
@@ -183,7 +205,7 @@ def test_failed_state_allows_nothing(role: Role) -> None:
 @pytest.mark.parametrize("kind", NEXT, ids=lambda kind: kind.__name__)
 def test_state_refuses_words_of_the_other_end(role: Role, kind: Kind) -> None:
     """Who says what only the other end may say is at fault, in whichever state."""
-    state = ProtocolState(role, max_streams=2)
+    state = ProtocolState(role, max_streams=4)
     advance(state, *REACH[S.OPEN])
     speaker = Role.SERVER if kind in CLIENT_KINDS else Role.CLIENT
     message = NEXT[kind]
@@ -201,30 +223,40 @@ STREAM_REACH: dict[StreamState, list[Message]] = {
     StreamState.ACCEPTED: [submit(11), accepted(11, 1)],
     StreamState.STREAMING: [submit(11), accepted(11, 1), frame(Delta)],
     StreamState.AWAY: [submit(11), accepted(11, 1), frame(Delta), frame(Final, id_=2, offset=1)],
+    StreamState.RESUMING: [
+        *(submit(11), accepted(11, 1), frame(Delta)),
+        Resume(stream_id=1, last_processed_id=1),
+    ],
 }
+STREAM_KINDS = (Delta, Flush, Final, Error, Cancel, Ack, Resume, Resumed, ResumeRejected)
+OPEN_STATES = {StreamState.ACCEPTED, StreamState.STREAMING, StreamState.RESUMING}
 
 
 @roles
 @pytest.mark.parametrize(
-    ("reached", "kind"),
-    list(product(STREAM_REACH, (Delta, Flush, Final, Error, Cancel, Ack))),
-    ids=lambda v: getattr(v, "name", v),
+    ("reached", "kind"), list(product(STREAM_REACH, STREAM_KINDS)), ids=lambda v: getattr(v, "name", v)
 )
 def test_state_follows_the_stream_table(role: Role, reached: StreamState, kind: Kind) -> None:
     """For each state of a stream, message and end: as the table says, or the error of whoever said it."""
     state = opened(role)
     advance(state, *STREAM_REACH[reached])
-    sent = len(STREAM_REACH[reached][2:])
+    sent = sum(isinstance(message, Delta | Flush) for message in STREAM_REACH[reached])
     if kind is Ack:
         message: Message = Ack(processed=((1, max(sent, 1)),))
     elif kind is Cancel:
         message = Cancel(sequence_id=state.next_sequence_id, stream_id=1)
+    elif kind is Resume:
+        message = Resume(stream_id=1, last_processed_id=sent)
+    elif kind is Resumed:
+        message = resumed(1, sent + 1)
+    elif kind is ResumeRejected:
+        message = ResumeRejected(stream_id=1, code=ResumeFailure.EXPIRED)
     else:
         message = frame(kind, id_=sent + 1, offset=min(sent, 1))
     following = STREAM_TABLE.get((reached, kind))
     if following is not None:
         advance(state, message)
-        assert state.open_streams == (following is not StreamState.AWAY)
+        assert state.open_streams == (following in OPEN_STATES)
         return
     sender = Role.CLIENT if kind in CLIENT_KINDS else Role.SERVER
     with pytest.raises(LocalProtocolError if sender is role else RemoteProtocolError):
@@ -268,7 +300,8 @@ def test_state_wants_one_answer_for_each_submit_and_rising_stream_ids(role: Role
 
 def test_state_holds_a_server_to_its_own_limit_of_streams() -> None:
     """A SUBMIT beyond is for the server to refuse; accepting it is the server's bug."""
-    state = opened(Role.SERVER)
+    state = ProtocolState(Role.SERVER, max_streams=2)
+    advance(state, Hello(), WELCOME)
     advance(state, submit(11), submit(12), submit(13), accepted(11, 1), accepted(12, 2))
     assert (state.open_streams, state.pending_submits) == (2, 1)
     with pytest.raises(LocalProtocolError):
@@ -370,6 +403,153 @@ def test_judge_raises_for_a_gap() -> None:
     """There is nothing to fetch the missing frame from."""
     with pytest.raises(RemoteProtocolError, match="frame 3"):
         streaming(Role.CLIENT).judge(frame(Delta, id_=3, offset=1))
+
+
+def came_back(role: Role, last_sequence_id: int = 10) -> ProtocolState:
+    """A connection whose session has streams 1 to 3 and kept the client's messages up to 10."""
+    state = ProtocolState(role, max_streams=4)
+    advance(state, Hello(session_id="s", resume_token=b"t"))
+    state.know_streams(3)
+    welcome = evolve(WELCOME, session_present=True, last_sequence_id=last_sequence_id)
+    advance(state, welcome)
+    return state
+
+
+@roles
+@pytest.mark.parametrize("hello", [Hello(), Hello(session_id="other", resume_token=b"t")])
+def test_state_wants_a_welcome_back_only_to_the_session_that_was_named(role: Role, hello: Hello) -> None:
+    """Nobody is put into a session that he did not ask for."""
+    state = ProtocolState(role, max_streams=4)
+    advance(state, hello)
+    with pytest.raises(LocalProtocolError if role is Role.SERVER else RemoteProtocolError):
+        advance(state, evolve(WELCOME, session_present=True))
+
+
+@roles
+def test_state_takes_repeats_of_what_the_server_has_before_anything_new(role: Role) -> None:
+    """They keep their numbers, rise, may leave some out, and new numbers go on behind the server's last."""
+    state = came_back(role)
+    advance(state, submit(4), Cancel(sequence_id=7, stream_id=1), submit(10))
+    assert state.next_sequence_id == 11
+    advance(state, submit(11))
+    fault = LocalProtocolError if role is Role.CLIENT else RemoteProtocolError
+    for late in (8, 11, 13):
+        with pytest.raises(fault):
+            advance(state, submit(late))
+    advance(state, submit(12), accepted(4, 4), evolve(accepted(10, 2), replayed=True))
+    assert state.pending_submits == 2
+
+
+@roles
+@pytest.mark.parametrize("repeat", [3, 4, 0])
+def test_state_wants_repeats_to_rise(role: Role, repeat: int) -> None:
+    """A number comes once in each connection."""
+    state = came_back(role)
+    advance(state, submit(4))
+    with pytest.raises(LocalProtocolError if role is Role.CLIENT else RemoteProtocolError):
+        advance(state, submit(repeat))
+
+
+@roles
+def test_state_knows_the_streams_of_earlier_connections(role: Role) -> None:
+    """They may be cancelled and acknowledged, none of their frames comes, and their numbers are used."""
+    state = came_back(role)
+    advance(state, Cancel(sequence_id=11, stream_id=3), Ack(processed=((2, 5),)), submit(12))
+    fault = LocalProtocolError if role is Role.SERVER else RemoteProtocolError
+    for wrong in (frame(Delta, stream_id=3), accepted(12, 3)):
+        with pytest.raises(fault):
+            advance(state, wrong)
+    advance(state, accepted(12, 4))
+
+
+@roles
+def test_state_begins_nothing_for_a_replayed_request(role: Role) -> None:
+    """Its frames come after RESUMED, like those of every stream that did not begin here."""
+    state = came_back(role)
+    advance(state, submit(11), evolve(accepted(11, 7), replayed=True))
+    assert (state.open_streams, state.pending_submits) == (0, 0)
+    with pytest.raises(LocalProtocolError if role is Role.SERVER else RemoteProtocolError):
+        advance(state, frame(Delta, stream_id=7))
+    advance(state, Resume(stream_id=7, last_processed_id=0), resumed(7, 1), frame(Delta, stream_id=7))
+
+
+def test_server_goes_on_at_whatever_offset_its_first_frame_has() -> None:
+    """RESUMED names an id; the next frame settles the offset, and from there it adds up."""
+    state = came_back(Role.SERVER)
+    advance(state, Resume(stream_id=3, last_processed_id=4), resumed(3, 5))
+    for wrong in (frame(Delta, 3, 4, 99), frame(Delta, 3, 6, 99)):
+        with pytest.raises(LocalProtocolError):
+            advance(state, wrong)
+    advance(state, frame(Delta, 3, 5, 99))
+    with pytest.raises(LocalProtocolError):
+        advance(state, frame(Delta, 3, 6, 99))
+    advance(state, frame(Delta, 3, 6, 100), Ack(processed=((3, 4), (3, 6))))
+    with pytest.raises(RemoteProtocolError):
+        advance(state, Ack(processed=((3, 7),)))
+
+
+def test_client_goes_on_at_the_offset_that_it_has() -> None:
+    """What it applied before decides what fits, not what the server says next."""
+    state = came_back(Role.CLIENT)
+    state.know_position(3, ReceiveCursor(EPOCH - 1, 4, 40))
+    with pytest.raises(LocalProtocolError, match="4 was the last"):
+        advance(state, Resume(stream_id=3, last_processed_id=5))
+    advance(state, Resume(stream_id=3, last_processed_id=4))
+    assert state.judge(frame(Delta, 3, 5, 40)) is Verdict.STALE
+    advance(state, resumed(3, 5))
+    assert state.judge(frame(Delta, 3, 5, 39)) is Verdict.GAP
+    assert state.judge(frame(Delta, 3, 4, 30)) is Verdict.DUPLICATE
+    assert state.judge(frame(Delta, 3, 5, 40)) is Verdict.APPLY
+    advance(state, frame(Delta, 3, 5, 40))
+    assert state.position(3) == ReceiveCursor(EPOCH, 5, 41)
+
+
+@roles
+@pytest.mark.parametrize(
+    "wrong", [resumed(3, 6), resumed(3, 4), evolve(resumed(3, 5), epoch=EPOCH - 1), resumed(2, 5)]
+)
+def test_state_wants_resumed_to_answer_the_resume(role: Role, wrong: Resumed) -> None:
+    """It goes on right behind the last frame processed, in the epoch of this connection."""
+    state = came_back(role)
+    state.know_position(3, ReceiveCursor(1, 4, 40))
+    advance(state, Resume(stream_id=3, last_processed_id=4))
+    with pytest.raises(LocalProtocolError if role is Role.SERVER else RemoteProtocolError):
+        advance(state, wrong)
+
+
+@roles
+def test_frames_may_cross_with_resume_and_no_others(role: Role) -> None:
+    """A server that has not read RESUME goes on; one that was sending nothing has nothing to go on with."""
+    state = streaming(role)
+    advance(state, Resume(stream_id=1, last_processed_id=1))
+    advance(state, frame(Delta, id_=2, offset=1), frame(Final, id_=3, offset=2))
+    fault = LocalProtocolError if role is Role.SERVER else RemoteProtocolError
+    with pytest.raises(fault):
+        advance(state, frame(Delta, id_=4, offset=2))
+    again = came_back(role)
+    advance(again, Resume(stream_id=2, last_processed_id=0))
+    with pytest.raises(fault):
+        advance(again, frame(Delta, stream_id=2))
+
+
+@roles
+def test_rejected_stream_can_be_asked_for_again_and_sends_nothing(role: Role) -> None:
+    """A rejection is no violation, and leaves no trace but that."""
+    state = came_back(role)
+    rejected = ResumeRejected(stream_id=3, code=ResumeFailure.TRUNCATED)
+    advance(state, Resume(stream_id=3, last_processed_id=0), rejected)
+    with pytest.raises(LocalProtocolError if role is Role.SERVER else RemoteProtocolError):
+        advance(state, rejected)
+    advance(state, Resume(stream_id=3, last_processed_id=0), resumed(3, 1))
+
+
+def test_state_bounds_streams_that_are_asked_for_again() -> None:
+    """Whoever resumes everything that ever was is cut off for it."""
+    state = came_back(Role.SERVER)
+    advance(state, *(Resume(stream_id=1 + i, last_processed_id=0) for i in range(MAX_PENDING)))
+    with pytest.raises(RemoteProtocolError) as caught:
+        advance(state, Resume(stream_id=1 + MAX_PENDING, last_processed_id=0))
+    assert caught.value.close_code is CloseCode.QUOTA_EXCEEDED
 
 
 PROTOCOL = Path(__file__).parents[2] / "wire" / "PROTOCOL.md"

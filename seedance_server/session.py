@@ -23,6 +23,8 @@ from seedance_server.journal.errors import (
     JournalClosed,
     JournalError,
     JournalFailed,
+    JournalFull,
+    JournalOverloaded,
     OutOfOrder,
     SessionNotFound,
     StreamEnded,
@@ -239,6 +241,8 @@ class Session:
     async def _run(self, stream: Stream, on_over: Callable[[], None]) -> None:
         try:
             await stream.run()
+        except (JournalFull, JournalOverloaded) as error:
+            self.lose(str(error), CloseCode.TRY_AGAIN_LATER)
         except Exception:  # contained: one session's, and its client finds what was written
             _log.exception("stream failed", session=self.id, stream_id=stream.id)
             self.lose("a bug in the server, see its log", CloseCode.INTERNAL_ERROR)

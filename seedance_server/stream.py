@@ -65,9 +65,6 @@ class FrameStore(Protocol):
     async def abandon(self, stream_id: int) -> None:
         """Notes that a stream without durability has ended; never fails."""
 
-    def lose(self, reason: str) -> None:
-        """Gives the session up: it can't be written; what is written stays."""
-
 
 class Reader(Protocol):
     """Who reads a stream, for the pace only."""
@@ -207,15 +204,17 @@ class Stream:
     # ---- its own task
 
     async def run(self) -> None:
-        """Produces until the terminal frame is durable, or until the stream has to leave memory before."""
+        """Produces until the terminal frame is durable, or until the stream has to leave memory before.
+
+        Raises:
+            JournalFull, JournalOverloaded: Not even the end could be written; what is written stays.
+        """
         try:
             with self._running:
                 if (ending := await self._produce()) is not None:
                     await self._finish(ending)
         except SessionLost:
             return
-        except (JournalFull, JournalOverloaded) as error:
-            self._store.lose(str(error))
         finally:
             self.over.set()
 

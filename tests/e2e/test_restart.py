@@ -117,11 +117,13 @@ def content(frame: Frame) -> object:
 async def cut(journal: Path, count: int, **more: Any) -> tuple[Welcome, list[Frame]]:
     """A process that takes a request and dies with its client's connection after so many frames."""
     engine = ScriptedEngine([f"{number} " for number in range(50)])
-    async with serve(journal, engine=engine, fingerprint=b"a" * 32) as server:
-        async with wire_client(server.connect()) as client:
-            await client.submit(**more)
-            await client.accepted()
-            return client.welcome, await client.frames(count)
+    async with (
+        serve(journal, engine=engine, fingerprint=b"a" * 32) as server,
+        wire_client(server.connect()) as client,
+    ):
+        await client.submit(**more)
+        await client.accepted()
+        return client.welcome, await client.frames(count)
 
 
 async def test_another_model_goes_on_only_where_the_request_allows_it(tmp_path: Path) -> None:

@@ -70,12 +70,12 @@ class WireClient:
             self._taken[event.stream_id] = event.id
         return event
 
-    async def hello(self, former: Welcome | None = None) -> Welcome:
-        """Says HELLO; with a former WELCOME to come back to its session."""
+    async def hello(self, former: Welcome | None = None, known: int = 1) -> Welcome:
+        """Says HELLO; with a former WELCOME to come back to its session, of which so many streams are known."""
         if former is None:
             await self.send(Hello(sdk_name="test"))
         else:
-            self.connection.know_streams(1)
+            self.connection.know_streams(known)
             await self.send(Hello(session_id=former.session_id, resume_token=former.resume_token))
         welcome = await self.receive()
         assert isinstance(welcome, Welcome)
@@ -159,6 +159,7 @@ async def wire_client(
     *,
     hello: bool = True,
     former: Welcome | None = None,
+    known: int = 1,
 ) -> AsyncIterator[WireClient]:
     """Upgrades `stream` and says HELLO, as who was welcomed before if given; leaving the block cuts it."""
     async with trio.open_nursery() as nursery:
@@ -167,7 +168,7 @@ async def wire_client(
         )
         client = WireClient(websocket, subprotocol)
         if hello:
-            await client.hello(former)
+            await client.hello(former, known)
         yield client
         nursery.cancel_scope.cancel()
     await trio.aclose_forcefully(stream)

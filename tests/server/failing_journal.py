@@ -1,0 +1,44 @@
+"""A journal that fails when it is told to, in front of one in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from seedance_server.journal.memory import MemoryJournal
+
+
+class FailingJournal(MemoryJournal):
+    """A `MemoryJournal` with faults.
+
+    Attributes:
+        faults: By operation: called with its arguments before (or after) it is done; what it returns is raised.
+        after: Whether the operation is done before it fails.
+    """
+
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self.faults: dict[str, Callable[..., Exception | None]] = {}
+        self.after = False
+        self.complaint: str | None = None
+
+    def trouble(self) -> str | None:
+        return self.complaint or super().trouble()
+
+
+def _failing(name: str) -> Any:
+    async def operate(self: FailingJournal, *arguments: Any, **more: Any) -> Any:
+        fault = self.faults.get(name)
+        error = None if fault is None else fault(*arguments, **more)
+        if error is not None and not self.after:
+            raise error
+        result = await getattr(MemoryJournal, name)(self, *arguments, **more)
+        if error is not None:
+            raise error
+        return result
+
+    return operate
+
+
+for _name in ("create_session", "claim_session", "submit", "append", "read_frames", "record_message"):
+    setattr(FailingJournal, _name, _failing(_name))

@@ -189,6 +189,13 @@ class Requests:
             raise RequestRefused(
                 ErrorCode.OVERLOADED, "requests can't be kept fast enough", retry_after_ms=RETRY_SOON_MS
             ) from error
+        if submission.stream.session_id != session.id:
+            # Its frames are numbered in that session, and only that session's token reads them.
+            raise RequestRefused(
+                ErrorCode.UNSUPPORTED,
+                "this request was made in another session: resume its stream there",
+                field="idempotency_key",
+            )
         return submission
 
     def start(

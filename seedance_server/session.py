@@ -243,7 +243,7 @@ class Session:
             await stream.run()
         except (JournalFull, JournalOverloaded) as error:
             self.lose(str(error), CloseCode.TRY_AGAIN_LATER)
-        except Exception:  # contained: one session's, and its client finds what was written
+        except Exception:  # noqa: BLE001 - contained: one session's, and its client finds what was written
             _log.exception("stream failed", session=self.id, stream_id=stream.id)
             self.lose("a bug in the server, see its log", CloseCode.INTERNAL_ERROR)
         finally:

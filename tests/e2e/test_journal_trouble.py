@@ -37,12 +37,15 @@ def once(error: Exception, at: int) -> Callable[..., Exception | None]:
 async def until_cut(client: WireClient) -> tuple[list[Frame], int]:
     """Reads frames until the server closes; returns them and the close code."""
     frames: list[Frame] = []
-    try:
+
+    async def read_on() -> None:
         while True:
-            frames += await client.frames(1)
-    except ConnectionClosed as closed:
-        assert closed.reason is not None
-        return frames, closed.reason.code
+            frames.extend(await client.frames(1))
+
+    with pytest.raises(ConnectionClosed) as closed:
+        await read_on()
+    assert closed.value.reason is not None
+    return frames, closed.value.reason.code
 
 
 @pytest.mark.parametrize("written", [False, True])

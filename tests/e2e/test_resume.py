@@ -303,7 +303,7 @@ async def test_session_that_flaps_twenty_times_in_two_seconds_loses_nothing(auto
 
 
 async def test_request_sent_again_is_executed_once(autojump_clock) -> None:
-    """On the same connection, on the next one, after its end, from another session: one generation."""
+    """On the same connection, on the next one, after its end: one generation; another session is told so."""
     engine = ScriptedEngine(PIECES)
     key = b"an idempotency key"
     async with serve_in_memory(engine) as server:
@@ -326,6 +326,10 @@ async def test_request_sent_again_is_executed_once(autojump_clock) -> None:
             assert (again.replayed, again.stream_id) == (True, 1)
             assert isinstance(await client.resume(1, ()), Resumed)
             check_whole(await client.frames())
+        async with wire_client(server.connect()) as other:
+            await other.submit(idempotency_key=key)
+            refused = await other.refused()
+            assert (refused.code, refused.field) == (ErrorCode.UNSUPPORTED, "idempotency_key")
         assert len(engine.requests) == 1
 
 

@@ -12,7 +12,7 @@ class FailingJournal(MemoryJournal):
     """A `MemoryJournal` with faults.
 
     Attributes:
-        faults: By operation: called with its arguments before (or after) it is done; what it returns is raised.
+        faults: By operation: called with its arguments; what it returns is raised.
         after: Whether the operation is done before it fails.
     """
 

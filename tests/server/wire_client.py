@@ -71,7 +71,7 @@ class WireClient:
         return event
 
     async def hello(self, former: Welcome | None = None, known: int = 1) -> Welcome:
-        """Says HELLO; with a former WELCOME to come back to its session, of which so many streams are known."""
+        """Says HELLO; with a former WELCOME to come back to its session, where so many streams are."""
         if former is None:
             await self.send(Hello(sdk_name="test"))
         else:

@@ -7,6 +7,7 @@ from seedance_sdk.blocking import SeedanceClient, Stream
 from seedance_sdk.client import AsyncSeedanceClient
 from seedance_sdk.completion import Chunk, Completion, FinishReason, StageTiming, TokenLogprob, Usage
 from seedance_sdk.errors import (
+    Abandoned,
     AuthenticationError,
     CapacityExceeded,
     ClientClosed,
@@ -14,11 +15,16 @@ from seedance_sdk.errors import (
     ConnectionFailed,
     ConnectionLost,
     ContextLengthExceeded,
+    CursorAhead,
     DeadlineExceeded,
+    Diverged,
     Draining,
     EngineFailed,
+    FingerprintMismatch,
+    IdempotencyMismatch,
     InternalServerError,
     InvalidRequest,
+    JournalFull,
     ModelNotFound,
     NumericalError,
     OutOfTime,
@@ -32,6 +38,10 @@ from seedance_sdk.errors import (
     SeedanceError,
     ServerFailed,
     StreamClosed,
+    StreamExpired,
+    StreamLost,
+    StreamNotFound,
+    StreamTruncated,
     Superseded,
     TemplateRefused,
     Unavailable,
@@ -40,13 +50,17 @@ from seedance_sdk.errors import (
     UpgradeRefused,
 )
 from seedance_sdk.limits import Limits
-from seedance_sdk.parameters import Message, Options, SamplingOptions, TextPart
+from seedance_sdk.options import EarlierTurn, Message, Options, ResumeOptions, SamplingOptions, TextPart
+from seedance_sdk.reconnect import ReconnectDetails
 from seedance_sdk.stream import AsyncStream
+from seedance_wire.bookmark import Bookmark
 
 __all__ = [
+    "Abandoned",
     "AsyncSeedanceClient",
     "AsyncStream",
     "AuthenticationError",
+    "Bookmark",
     "CapacityExceeded",
     "Chunk",
     "ClientClosed",
@@ -55,12 +69,18 @@ __all__ = [
     "ConnectionFailed",
     "ConnectionLost",
     "ContextLengthExceeded",
+    "CursorAhead",
     "DeadlineExceeded",
+    "Diverged",
     "Draining",
+    "EarlierTurn",
     "EngineFailed",
+    "FingerprintMismatch",
     "FinishReason",
+    "IdempotencyMismatch",
     "InternalServerError",
     "InvalidRequest",
+    "JournalFull",
     "Limits",
     "Message",
     "ModelNotFound",
@@ -71,9 +91,11 @@ __all__ = [
     "PermissionDenied",
     "ProtocolError",
     "RateLimited",
+    "ReconnectDetails",
     "RequestRefused",
     "RequestTimeout",
     "RequestTooLarge",
+    "ResumeOptions",
     "SamplingOptions",
     "SeedanceClient",
     "SeedanceError",
@@ -81,6 +103,10 @@ __all__ = [
     "StageTiming",
     "Stream",
     "StreamClosed",
+    "StreamExpired",
+    "StreamLost",
+    "StreamNotFound",
+    "StreamTruncated",
     "Superseded",
     "TemplateRefused",
     "TextPart",

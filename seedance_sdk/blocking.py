@@ -6,6 +6,7 @@ is stored beyond the stream's window. Any number of threads may use one client a
 
 from __future__ import annotations
 
+import random
 import ssl
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -15,10 +16,13 @@ from typing import Literal, Self, Unpack, overload
 from seedance_sdk.client import AsyncSeedanceClient
 from seedance_sdk.completion import Chunk, Completion
 from seedance_sdk.limits import Limits
-from seedance_sdk.parameters import Message, Options, Request, chat_request, complete_request
+from seedance_sdk.options import Message, Options, ResumeOptions
+from seedance_sdk.parameters import Request, chat_request, complete_request
 from seedance_sdk.portal import Portal
+from seedance_sdk.reconnect import ReconnectDetails
 from seedance_sdk.stream import AsyncStream
 from seedance_sdk.transport import Connector
+from seedance_wire.bookmark import Bookmark
 
 __all__ = ["SeedanceClient", "Stream"]
 
@@ -42,22 +46,37 @@ class Stream:
 
     @property
     def id(self) -> int:
-        """The server's number for this stream on its connection."""
+        """The server's number for this stream in its session."""
         return self._stream.id
 
     @property
+    def session_id(self) -> str:
+        """The session that the stream belongs to."""
+        return self._stream.session_id
+
+    @property
+    def bookmark(self) -> Bookmark:
+        """Where the reader is, for another client to go on; see `AsyncStream.bookmark`."""
+        return self._stream.bookmark
+
+    @property
+    def reconnects(self) -> int:
+        """How many times the connection was lost and restored under this stream."""
+        return self._stream.reconnects
+
+    @property
     def text(self) -> str:
-        """Everything received so far."""
+        """Everything received so far, of a resumed stream what came after its bookmark."""
         return self._stream.text
 
     @property
     def last_id(self) -> int:
-        """Id of the last chunk received; 0 before the first."""
+        """Id of the last chunk received; before the first 0, or what the bookmark says."""
         return self._stream.last_id
 
     @property
     def received_bytes(self) -> int:
-        """UTF-8 bytes of `text`: the offset of the chunk that comes next."""
+        """The offset of the chunk that comes next: UTF-8 bytes of the answer before it."""
         return self._stream.received_bytes
 
     def __iter__(self) -> Self:
@@ -79,6 +98,17 @@ class Stream:
         That chunk has the ``finish_reason`` "cancelled". To hear no more of the answer use `close`.
         """
         self._portal.post(self._stream.cancel)
+
+    def detach(self) -> Bookmark:
+        """Leaves the stream to another reader, and returns where that one goes on.
+
+        Cancels nothing, nor does closing the client; see `AsyncStream.detach`.
+        """
+
+        async def detach(_: AsyncSeedanceClient) -> Bookmark:
+            return self._stream.detach()
+
+        return self._portal.call(detach)
 
     def close(self) -> None:
         """Leaves the stream: cancels the generation, drops what is buffered, never waits."""
@@ -117,8 +147,10 @@ class SeedanceClient:
         limits: Every bound of the client.
         ssl_context: For ``wss``.
         subprotocol: ``seedance.v1``, or ``seedance.v1.json`` to read along.
+        on_reconnect: Called in the background thread.
         connector: Makes transports; for tests.
         clock: Stamps `Chunk.received_at`, in seconds.
+        dice: The jitter of the waits.
 
     Raises:
         ValueError: The URL or the key is malformed.
@@ -132,8 +164,10 @@ class SeedanceClient:
         limits: Limits | None = None,
         ssl_context: ssl.SSLContext | None = None,
         subprotocol: str = "seedance.v1",
+        on_reconnect: Callable[[ReconnectDetails], object] | None = None,
         connector: Connector | None = None,
         clock: Callable[[], float] = time.monotonic,
+        dice: Callable[[], float] = random.random,
     ) -> None:
         limits = limits or Limits()
         client = AsyncSeedanceClient(
@@ -142,8 +176,10 @@ class SeedanceClient:
             limits=limits,
             ssl_context=ssl_context,
             subprotocol=subprotocol,
+            on_reconnect=on_reconnect,
             connector=connector,
             clock=clock,
+            dice=dice,
         )
         self._description = repr(client).replace("Async", "", 1)
         # The goodbye, then the socket: each has its own bound, and the thread needs a moment around them.
@@ -207,6 +243,11 @@ class SeedanceClient:
     ) -> Completion | Stream:
         """Continues a text or token ids; see `AsyncSeedanceClient.complete`."""
         return self._start(complete_request(prompt, token_ids, options), stream=stream)
+
+    def resume(self, bookmark: Bookmark | str, **options: Unpack[ResumeOptions]) -> Stream:
+        """Goes on with a stream that this or another client has begun; see `AsyncSeedanceClient.resume`."""
+        resumed = self._portal.call(lambda client: client.resume(bookmark, **options))
+        return Stream(self._portal, resumed)
 
     def _start(self, request: Request, *, stream: bool) -> Completion | Stream:
         answer = self._portal.call(lambda client: client.start(request, stream=stream))

@@ -1,12 +1,14 @@
 """The async client, on trio, and the core of the blocking one.
 
-Owns the nursery in which sessions live. A request goes to the current session; where there is none, or it
-ended, or its server is leaving, a new one is begun, once for all who wait. Must not know of threads.
+Owns the nursery in which sessions live. A request goes to the current session, or to the one whose stream it
+continues; where there is none, or it ended, or its server is leaving, a new one is begun, once for all who
+wait. Must not know of threads.
 """
 
 from __future__ import annotations
 
 import os
+import random
 import ssl
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -20,13 +22,22 @@ import trio
 
 from seedance_sdk.completion import Completion
 from seedance_sdk.endpoint import Endpoint
-from seedance_sdk.errors import ClientClosed, UnsupportedEventLoop
+from seedance_sdk.errors import ClientClosed, StreamNotFound, UnsupportedEventLoop
 from seedance_sdk.generation import Generation
 from seedance_sdk.limits import Limits
-from seedance_sdk.parameters import Message, Options, Request, chat_request, complete_request
+from seedance_sdk.options import Message, Options, ResumeOptions
+from seedance_sdk.parameters import (
+    Request,
+    ResumeRequest,
+    chat_request,
+    complete_request,
+    resume_request,
+)
+from seedance_sdk.reconnect import ReconnectDetails
 from seedance_sdk.session import Session
 from seedance_sdk.stream import AsyncStream, out_of_time
 from seedance_sdk.transport import Connector, WebSocketConnector
+from seedance_wire.bookmark import Bookmark
 
 __all__ = ["DEFAULT_URL", "AsyncSeedanceClient", "make_endpoint"]
 
@@ -55,12 +66,14 @@ class AsyncSeedanceClient:
             async for chunk in stream:
                 print(chunk.delta, end="", flush=True)
 
-    It connects at the first request, carries all streams over one connection, and connects anew after that
-    one ended. Any number of tasks may use it at once.
+    It connects at the first request and carries all streams over one connection. When that is lost it
+    connects again by itself, with growing, jittered waits, and all streams go on where they were. Only a
+    first connection that fails is reported at once: the address or the key may be wrong. Any number of tasks
+    may use it at once.
 
     Resource handling: use it as an async context manager, once. Leaving it says goodbye to the server and
-    ends live streams with `ClientClosed`, in ``limits.close_timeout_s`` at most, or at once where it is
-    cancelled.
+    ends live streams with `ClientClosed`, here and on the server, in ``limits.close_timeout_s`` at most, or
+    at once where it is cancelled. A stream that was detached goes on for whoever resumes it.
 
     Args:
         url: ``ws://host:port/v1/chat`` or ``wss://…``; by default ``SEEDANCE_URL``, else localhost.
@@ -68,8 +81,10 @@ class AsyncSeedanceClient:
         limits: Every bound of the client.
         ssl_context: For ``wss``; by default Python's, which checks certificate and host name.
         subprotocol: ``seedance.v1``, or ``seedance.v1.json`` to read along.
+        on_reconnect: Called before each attempt to connect again, for logs and counters; must return soon.
         connector: Makes transports; for tests, see `seedance_sdk.testing`.
         clock: Stamps `Chunk.received_at`, in seconds.
+        dice: Uniform in [0, 1): the jitter of the waits.
 
     Raises:
         ValueError: The URL or the key is malformed.
@@ -83,18 +98,22 @@ class AsyncSeedanceClient:
         limits: Limits | None = None,
         ssl_context: ssl.SSLContext | None = None,
         subprotocol: str = "seedance.v1",
+        on_reconnect: Callable[[ReconnectDetails], object] | None = None,
         connector: Connector | None = None,
         clock: Callable[[], float] = time.monotonic,
+        dice: Callable[[], float] = random.random,
     ) -> None:
         self._endpoint = make_endpoint(url, api_key, subprotocol)
         self._limits = limits or Limits()
         self._connector: Connector = connector or WebSocketConnector(ssl_context)
         self._clock = clock
+        self._dice = dice
+        self._on_reconnect = on_reconnect
         self._background: AbstractAsyncContextManager[trio.Nursery] | None = None
         self._nursery: trio.Nursery | None = None
         self._closed = False
         self._current: Session | None = None
-        self._sessions: set[Session] = set()
+        self._sessions: list[Session] = []  # the oldest first
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._endpoint.url}>"
@@ -184,44 +203,102 @@ class AsyncSeedanceClient:
         """
         return await self.start(complete_request(prompt, token_ids, options), stream=stream)
 
+    async def resume(self, bookmark: Bookmark | str, **options: Unpack[ResumeOptions]) -> AsyncStream:
+        """Goes on with a stream that this or another client, in any process, has begun.
+
+        The stream yields what comes after the bookmark, each piece exactly once. The client takes the whole
+        session over: if the other one still has it open, that gets `Superseded`. Bookmarks of one session
+        can be resumed one after the other.
+
+        Args:
+            bookmark: What `AsyncStream.bookmark` said, or its text.
+            **options: ``timeout`` and ``deadline``, see `ResumeOptions`.
+
+        Raises:
+            TypeError: It is no bookmark, or an option has an unknown name or a wrong type.
+            StreamLost: The server does not have the rest of the stream; the subclass says why.
+            SeedanceError: See `seedance_sdk.errors`.
+
+        If cancelled, the generation is cancelled on the server.
+        """
+        return AsyncStream(await self._begin(resume_request(bookmark, options)))
+
     async def start(self, request: Request, *, stream: bool) -> Completion | AsyncStream:
         """Sends a request that was checked before; what `chat` and `complete` end in."""
+        opened = AsyncStream(await self._begin(request))
+        return opened if stream else await opened.collect()
+
+    async def _begin(self, request: Request | ResumeRequest) -> Generation:
         deadline = float("inf")
         if request.deadline_s is not None:
             deadline = trio.current_time() + request.deadline_s
         with trio.move_on_at(min(trio.current_time() + request.timeout_s, deadline)) as scope:
-            generation = await self._submit(request, deadline)
-        if scope.cancelled_caught:
-            raise out_of_time(deadline, request.timeout_s)
-        opened = AsyncStream(generation)
-        return opened if stream else await opened.collect()
+            if isinstance(request, ResumeRequest):
+                return await self._holder_of(request.bookmark).resume(request, deadline)
+            return await self._submit(request, deadline)
+        assert scope.cancelled_caught  # noqa: S101 - nothing else leads here
+        raise out_of_time(deadline, request.timeout_s)
 
     async def _submit(self, request: Request, deadline: float) -> Generation:
         while True:
-            generation = await self._session().submit(request, deadline)
+            generation = await self._session_for(request).submit(request, deadline)
             if generation is not None:
                 return generation
 
-    def _session(self) -> Session:
+    # ---- sessions
+
+    def _session_for(self, request: Request) -> Session:
+        nursery = self._usable_nursery()
+        if request.session_id:
+            for session in self._sessions:
+                if session.id == request.session_id and not session.over:
+                    return session
+            raise StreamNotFound("the stream to continue is of no session that this client has")
+        if self._current is not None and self._current.accepts_requests:
+            return self._current
+        if request.session_id is not None:
+            raise StreamNotFound("the stream to continue is of a session that this client has no more")
+        self._current = self._open(nursery, None)
+        return self._current
+
+    def _holder_of(self, bookmark: Bookmark) -> Session:
+        nursery = self._usable_nursery()
+        for session in self._sessions:
+            if session.id == bookmark.session_id and not session.over:
+                return session
+        session = self._open(nursery, bookmark)
+        if self._current is None or not self._current.accepts_requests:
+            self._current = session
+        return session
+
+    def _usable_nursery(self) -> trio.Nursery:
         if self._nursery is None or self._closed:
             need = "is closed" if self._closed else "must be entered first: async with AsyncSeedanceClient(…)"
             raise ClientClosed(f"the client {need}")
-        if self._current is None or not self._current.accepts_requests:
-            self._current = Session(
-                lambda: self._connector(self._endpoint, self._limits),
-                self._endpoint.subprotocol,
-                self._limits,
-                self._clock,
-            )
-            self._nursery.start_soon(self._run, self._current)
-        return self._current
+        return self._nursery
+
+    def _open(self, nursery: trio.Nursery, bookmark: Bookmark | None) -> Session:
+        idle = [session for session in self._sessions if session.idle]
+        for session in idle[: max(0, len(self._sessions) + 1 - self._limits.max_sessions)]:
+            session.retire()
+        session = Session(
+            lambda: self._connector(self._endpoint, self._limits),
+            self._endpoint.subprotocol,
+            self._limits,
+            self._clock,
+            bookmark=bookmark,
+            dice=self._dice,
+            on_reconnect=self._on_reconnect,
+        )
+        self._sessions.append(session)
+        nursery.start_soon(self._run, session)
+        return session
 
     async def _run(self, session: Session) -> None:
-        self._sessions.add(session)
         try:
             await session.run()
         finally:
-            self._sessions.discard(session)
+            self._sessions.remove(session)
 
     # ---- its life
 
@@ -251,7 +328,7 @@ class AsyncSeedanceClient:
         # Shielded, but bounded by close_timeout_s; sessions of a caller that is cancelled have ended already.
         with trio.CancelScope(shield=True):
             async with trio.open_nursery() as goodbyes:
-                for session in self._sessions:
+                for session in list(self._sessions):
                     goodbyes.start_soon(session.aclose)
         nursery.cancel_scope.cancel()
         # A nursery wraps what its body raises in a group. The caller did not ask for a nursery, so their own

@@ -55,12 +55,15 @@ class Completion:
     """A whole answer.
 
     Attributes:
-        text: All pieces joined; its SHA-256 was compared with the server's.
+        text: All pieces joined; its SHA-256 was compared with the server's. Of a resumed stream what came
+            after the bookmark.
         finish_reason: Why it ended.
         stop: The stop string or token id that ended it, if one of the caller's own did.
         usage: Tokens charged.
         timing: Where the time to the first token went on the server, in milliseconds.
         logprobs: One entry a token, where ``logprobs=True`` was asked for.
+        id: The stream's number in its session.
+        session_id: The session, for ``continues``.
     """
 
     text: str
@@ -69,3 +72,5 @@ class Completion:
     usage: Usage
     timing: StageTiming
     logprobs: tuple[TokenLogprob, ...] = ()
+    id: int = 0
+    session_id: str = ""

@@ -11,10 +11,12 @@ SeedanceError
 │   ├── CapacityExceeded         the prompt fits the model, never this server's memory
 │   ├── ModelNotFound            the server serves another model
 │   ├── TemplateRefused          the model's chat template refused the messages
+│   ├── IdempotencyMismatch      its key belongs to another request
 │   └── Unsupported              the server does not offer it
 ├── Unavailable                  the server can't take it now; try again, after ``retry_after_ms`` if given
 │   ├── Overloaded               its limit on work is reached
 │   │   └── RateLimited          this client's own limit is reached
+│   ├── JournalFull              it has no room to keep another stream
 │   └── Draining                 it is shutting down
 ├── OutOfTime                    a bound that the caller set has passed
 │   ├── RequestTimeout           nothing happened for ``timeout`` seconds (also a TimeoutError)
@@ -23,9 +25,17 @@ SeedanceError
 │   ├── NumericalError           the model gave no usable probabilities for this sequence
 │   ├── EngineFailed             its engine stopped
 │   └── InternalServerError      it has a bug
+├── StreamLost                   the rest of a stream can't be had; ``first_available_id`` says what can
+│   ├── StreamNotFound           the server knows no such stream, or not for this client
+│   ├── StreamExpired            it was kept as long as streams are kept
+│   ├── StreamTruncated          what comes next in it is kept no more, later pieces are
+│   ├── CursorAhead              it ends before the position to go on from
+│   ├── Diverged                 the text received is not the text that the server has
+│   ├── FingerprintMismatch      only another model could go on with it
+│   └── Abandoned                nobody was connected for it for too long
 └── ConnectionFailed             the connection is at fault
     ├── ConnectFailed            no connection could be made
-    ├── ConnectionLost           it ended in the middle; ``close_code`` and ``reason`` say more
+    ├── ConnectionLost           it ended, and could not be restored in time; ``close_code`` says more
     ├── Superseded               a newer connection of the same session took over
     ├── UpgradeRefused           the server answered the upgrade with an HTTP ``status``
     │   ├── AuthenticationError  the API key is missing or wrong
@@ -39,12 +49,12 @@ An error is raised afresh for each stream that it ends. All of them can be pickl
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, TypedDict, Unpack
 
-from seedance_wire.errors import CloseCode
-from seedance_wire.messages import Error, ErrorCode, Refused
+from seedance_wire.messages import ErrorCode
 
 __all__ = [
+    "Abandoned",
     "AuthenticationError",
     "CapacityExceeded",
     "ClientClosed",
@@ -52,11 +62,16 @@ __all__ = [
     "ConnectionFailed",
     "ConnectionLost",
     "ContextLengthExceeded",
+    "CursorAhead",
     "DeadlineExceeded",
+    "Diverged",
     "Draining",
     "EngineFailed",
+    "FingerprintMismatch",
+    "IdempotencyMismatch",
     "InternalServerError",
     "InvalidRequest",
+    "JournalFull",
     "ModelNotFound",
     "NumericalError",
     "OutOfTime",
@@ -70,16 +85,28 @@ __all__ = [
     "SeedanceError",
     "ServerFailed",
     "StreamClosed",
+    "StreamExpired",
+    "StreamLost",
+    "StreamNotFound",
+    "StreamTruncated",
     "Superseded",
     "TemplateRefused",
     "Unavailable",
     "Unsupported",
     "UnsupportedEventLoop",
     "UpgradeRefused",
-    "error_of_close",
-    "error_of_status",
-    "error_of_wire",
 ]
+
+
+class _ErrorData(TypedDict, total=False):
+    """What an error may know, see `SeedanceError`."""
+
+    field: str | None
+    retryable: bool | None
+    retry_after_ms: int | None
+    status: int | None
+    close_code: int | None
+    reason: str
 
 
 class SeedanceError(Exception):
@@ -99,25 +126,15 @@ class SeedanceError(Exception):
     code: ClassVar[ErrorCode | None] = None
     retryable: bool = False
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        field: str | None = None,
-        retryable: bool | None = None,
-        retry_after_ms: int | None = None,
-        status: int | None = None,
-        close_code: int | None = None,
-        reason: str = "",
-    ) -> None:
+    def __init__(self, message: str, **data: Unpack[_ErrorData]) -> None:
         super().__init__(message)
-        self.field = field
-        if retryable is not None:
+        self.field = data.get("field")
+        if (retryable := data.get("retryable")) is not None:
             self.retryable = retryable
-        self.retry_after_ms = retry_after_ms
-        self.status = status
-        self.close_code = close_code
-        self.reason = reason
+        self.retry_after_ms = data.get("retry_after_ms")
+        self.status = data.get("status")
+        self.close_code = data.get("close_code")
+        self.reason = data.get("reason", "")
         self.partial = ""
 
 
@@ -171,6 +188,12 @@ class TemplateRefused(RequestRefused):
     code = ErrorCode.TEMPLATE_ERROR
 
 
+class IdempotencyMismatch(RequestRefused):
+    """The request's key was used before, for another request."""
+
+    code = ErrorCode.IDEMPOTENCY_MISMATCH
+
+
 class Unsupported(RequestRefused):
     """Well-formed, but this server does not offer it."""
 
@@ -193,6 +216,12 @@ class RateLimited(Overloaded):
     """This client asks for more than it may."""
 
     code = ErrorCode.RATE_LIMITED
+
+
+class JournalFull(Unavailable):
+    """The server has no room to keep another stream, so it begins none."""
+
+    code = ErrorCode.JOURNAL_FULL
 
 
 class Draining(Unavailable):
@@ -240,6 +269,54 @@ class InternalServerError(ServerFailed):
     code = ErrorCode.INTERNAL
 
 
+class StreamLost(SeedanceError):
+    """What is missing of a stream can't be had any more; what was received before is sound.
+
+    Attributes:
+        first_available_id: Id of the first piece that the server still has; 1 where it did not say.
+        last_id: Id of the last one; 0 where it has none, or did not say.
+    """
+
+    def __init__(
+        self, message: str, *, first_available_id: int = 1, last_id: int = 0, **data: Unpack[_ErrorData]
+    ) -> None:
+        super().__init__(message, **data)
+        self.first_available_id = first_available_id
+        self.last_id = last_id
+
+
+class StreamNotFound(StreamLost):
+    """The server knows no such stream: it was restarted without it, or the stream is another client's."""
+
+
+class StreamExpired(StreamLost):
+    """The stream was kept as long as the server keeps streams."""
+
+
+class StreamTruncated(StreamLost):
+    """What comes next is not kept any more; pieces from ``first_available_id`` on are."""
+
+
+class CursorAhead(StreamLost):
+    """The stream ends before the position to go on from: the position is of another stream or journal."""
+
+
+class Diverged(StreamLost):
+    """The text received is not the beginning of the text that the server has."""
+
+
+class FingerprintMismatch(StreamLost):
+    """Only another model, or another version of it, could go on, and the request did not allow that."""
+
+    code = ErrorCode.FINGERPRINT_MISMATCH
+
+
+class Abandoned(StreamLost):
+    """Nobody was connected for so long that the server ended the stream."""
+
+    code = ErrorCode.ABANDONED
+
+
 class ConnectionFailed(SeedanceError):
     """The connection is at fault."""
 
@@ -251,7 +328,7 @@ class ConnectFailed(ConnectionFailed):
 
 
 class ConnectionLost(ConnectionFailed):
-    """The connection ended before the answer did."""
+    """The connection ended before the answer did, and could not be restored in time."""
 
     retryable = True
 
@@ -274,83 +351,3 @@ class PermissionDenied(UpgradeRefused):
 
 class ProtocolError(ConnectionFailed):
     """One side broke the protocol; the message says which."""
-
-
-_BY_CODE: dict[ErrorCode, type[SeedanceError]] = {
-    kind.code: kind
-    for kind in (
-        InvalidRequest,
-        ContextLengthExceeded,
-        CapacityExceeded,
-        ModelNotFound,
-        TemplateRefused,
-        Unsupported,
-        Overloaded,
-        RateLimited,
-        Draining,
-        DeadlineExceeded,
-        NumericalError,
-        EngineFailed,
-        InternalServerError,
-    )
-    if kind.code is not None
-}
-
-_BY_STATUS: dict[int, type[SeedanceError]] = {
-    401: AuthenticationError,
-    403: PermissionDenied,
-    429: RateLimited,
-    503: Overloaded,
-}
-
-_BY_CLOSE_CODE: dict[int, type[SeedanceError]] = {
-    1002: ProtocolError,
-    1003: ProtocolError,
-    1007: ProtocolError,
-    1008: PermissionDenied,
-    1009: RequestTooLarge,
-    1013: Overloaded,
-    4400: ProtocolError,
-    4401: AuthenticationError,
-    4403: PermissionDenied,
-    4409: Superseded,
-    4429: RateLimited,
-}
-
-
-def error_of_wire(message: Refused | Error) -> SeedanceError:
-    """Returns the exception for a REFUSED message or an ERROR frame, with its data as attributes."""
-    return _BY_CODE[message.code](
-        message.message,
-        field=message.field if isinstance(message, Refused) else None,
-        retryable=message.retryable,
-        retry_after_ms=message.retry_after_ms,
-    )
-
-
-def error_of_status(status: int, detail: str, retry_after_ms: int | None) -> SeedanceError:
-    """Returns the exception for an HTTP answer other than 101 to the upgrade.
-
-    Args:
-        status: The HTTP status.
-        detail: The first words of the answer's body, for the message.
-        retry_after_ms: From the ``Retry-After`` header, in milliseconds.
-    """
-    kind = _BY_STATUS.get(status, UpgradeRefused)
-    message = f"the server refused the connection with HTTP status {status}"
-    return kind(f"{message}: {detail}" if detail else message, status=status, retry_after_ms=retry_after_ms)
-
-
-def error_of_close(close_code: int, reason: str) -> SeedanceError:
-    """Returns the exception for a connection that the server closed; an unknown code counts as lost."""
-    kind = _BY_CLOSE_CODE.get(close_code, ConnectionLost)
-    try:
-        name = CloseCode(close_code).name.replace("_", " ").lower()
-    except ValueError:
-        name = "unknown code"
-    said = f": {reason}" if reason else ""
-    return kind(
-        f"the connection was closed with {close_code} ({name}){said}",
-        close_code=close_code,
-        reason=reason,
-    )

@@ -2,8 +2,8 @@
 
 Sits between the session, which delivers frames and must never wait, and the one or more readers of a stream.
 The buffer is as large as the protocol's window and no larger: a server that sends more breaks the protocol.
-An id is acknowledged when a reader takes the frame, never on arrival. Must not know of transports, encodings
-or time-outs.
+An id is acknowledged when a reader takes the frame, never on arrival, and what was taken is what a bookmark
+names. It outlives connections: a cut is no event here. Must not know of transports, encodings or time-outs.
 """
 
 from __future__ import annotations
@@ -16,11 +16,14 @@ from typing import Protocol
 import trio
 from attrs import frozen
 
+from seedance_sdk.causes import error_of_wire
 from seedance_sdk.completion import Chunk, FinishReason
-from seedance_sdk.errors import ProtocolError, SeedanceError, StreamClosed, error_of_wire
+from seedance_sdk.errors import ProtocolError, SeedanceError, StreamClosed, Unsupported
 from seedance_sdk.limits import Limits
-from seedance_sdk.parameters import Request
-from seedance_wire.messages import Accepted, Delta, Error, Flush, Frame
+from seedance_sdk.parameters import Request, ResumeRequest
+from seedance_wire.bookmark import Bookmark
+from seedance_wire.messages import Delta, Error, Flush, Frame
+from seedance_wire.running_digest import RunningDigest
 
 __all__ = ["Generation", "GenerationOwner"]
 
@@ -33,6 +36,15 @@ class GenerationOwner(Protocol):
 
     def note_processed(self, stream_id: int, frame_id: int) -> None:
         """Has an ACK sent, soon."""
+
+    def make_bookmark(
+        self, stream_id: int, *, last_processed_id: int, offset: int, digest: RunningDigest
+    ) -> Bookmark:
+        """Names a place in a stream for another client.
+
+        Raises:
+            Unsupported: The session is none that a client can come back to.
+        """
 
 
 @frozen
@@ -56,15 +68,18 @@ class Generation:
     Attributes:
         answered: Set when the request was accepted or refused, or the session ended.
         stream_id: The server's number for the stream, 0 before it is accepted.
+        session_id: The session that the stream belongs to, "" before it is accepted.
         ended: Whether nothing more will arrive.
         discarding: Whether its reader has left.
+        detached: Whether it left without cancelling.
         sent: Whether SUBMIT was sent for it.
         cancel_requested: Whether its session has been asked for a CANCEL.
+        reconnects: How many times the connection was restored under it.
     """
 
     def __init__(
         self,
-        request: Request,
+        request: Request | ResumeRequest,
         deadline: float,
         owner: GenerationOwner,
         limits: Limits,
@@ -74,17 +89,32 @@ class Generation:
         self.deadline = deadline
         self.answered = trio.Event()
         self.stream_id = 0
+        self.session_id = ""
         self.ended = False
         self.discarding = False
+        self.detached = False
         self.sent = False
         self.cancel_requested = False
+        self.reconnects = 0
+        self._kept = False
+        # What readers have taken: up to this frame and byte, with the digest of the text from its very start.
+        self._taken_id = 0
+        self._taken_bytes = 0
+        self._digest = RunningDigest()
+        if isinstance(request, ResumeRequest):
+            self._taken_id = request.bookmark.last_processed_id
+            self._taken_bytes = request.bookmark.offset
+            if self._taken_bytes:  # its beginning went to another reader
+                self._digest = RunningDigest.of_unseen(request.bookmark.digest16)
         self._owner = owner
         self._limits = limits
         self._clock = clock
         self._error: SeedanceError | None = None
         self._left: SeedanceError = StreamClosed("the stream was closed by its reader")
-        self._put, self._take = trio.open_memory_channel[_Arrival](limits.max_buffered_frames)
-        self._buffered_bytes = 0
+        # Unbounded, because `deliver` counts: a window for each connection, see `note_reconnect`.
+        self._put, self._take = trio.open_memory_channel[_Arrival](math.inf)
+        self._last_id = self._carried_id = 0  # frames up to this came on earlier connections
+        self._buffered_frames = self._buffered_bytes = 0  # of the present connection
 
     @property
     def deadline_ms(self) -> int | None:
@@ -93,11 +123,42 @@ class Generation:
             return None
         return max(1, round(1000 * (self.deadline - trio.current_time())))
 
+    @property
+    def taken_id(self) -> int:
+        """Id of the last frame that a reader took; 0 before the first."""
+        return self._taken_id
+
+    @property
+    def taken_bytes(self) -> int:
+        """UTF-8 bytes of the answer up to there."""
+        return self._taken_bytes
+
+    @property
+    def bookmark(self) -> Bookmark:
+        """Where its readers are.
+
+        Raises:
+            Unsupported: The server does not keep this stream.
+        """
+        if not self._kept:
+            raise Unsupported("the server does not keep this stream, so nobody can go on with it")
+        return self._owner.make_bookmark(
+            self.stream_id, last_processed_id=self._taken_id, offset=self._taken_bytes, digest=self._digest
+        )
+
     # ---- the session's side
 
-    def accept(self, message: Accepted) -> None:
-        """The server answers on this stream."""
-        self.stream_id = message.stream_id
+    def accept(self, stream_id: int, session_id: str, *, kept: bool) -> None:
+        """The server answers on this stream.
+
+        Args:
+            stream_id: Its number.
+            session_id: In this session.
+            kept: Whether another reader may go on with it.
+        """
+        self.stream_id = stream_id
+        self.session_id = session_id
+        self._kept = kept
         self.answered.set()
         if self.discarding:
             self._owner.request_cancel(self)
@@ -110,23 +171,31 @@ class Generation:
         """
         last = isinstance(frame, Error) or (isinstance(frame, Flush) and frame.final is not None)
         if self.discarding:
-            self._owner.note_processed(self.stream_id, frame.id)
+            if not self.detached:
+                self._owner.note_processed(self.stream_id, frame.id)
             self.ended = last
             return
         size_bytes = _text_bytes(frame)
         if frame.offset + size_bytes > self._limits.max_response_bytes:
             raise ProtocolError(f"an answer has more than {self._limits.max_response_bytes} bytes")
         self._buffered_bytes += size_bytes
+        self._buffered_frames += 1
         if self._buffered_bytes > self._limits.max_buffered_bytes:
             raise ProtocolError(f"the server sent more than the window holds: {self._buffered_bytes} bytes")
-        try:
-            self._put.send_nowait(_Arrival(frame, self._clock()))
-        except trio.WouldBlock:
+        if self._buffered_frames > self._limits.max_buffered_frames:
             frames = self._limits.max_buffered_frames
-            raise ProtocolError(f"the server sent more than the window holds: over {frames} frames") from None
+            raise ProtocolError(f"the server sent more than the window holds: over {frames} frames")
+        self._last_id = frame.id
+        self._put.send_nowait(_Arrival(frame, self._clock()))
         if last:
             self.ended = True
             self._put.close()
+
+    def note_reconnect(self) -> None:
+        """Another connection goes on with it: the server's window is a new one, behind what has arrived."""
+        self.reconnects += 1
+        self._carried_id = self._last_id
+        self._buffered_frames = self._buffered_bytes = 0
 
     def fail(self, error: SeedanceError) -> None:
         """Ends it without a last frame; readers first get what has arrived. The first error counts."""
@@ -159,7 +228,7 @@ class Generation:
             except trio.ClosedResourceError:
                 break  # abandoned while this reader waited
             frame = arrival.frame
-            self._buffered_bytes -= _text_bytes(frame)
+            self._take_note_of(frame)
             self._owner.note_processed(self.stream_id, frame.id)
             if isinstance(frame, Error):
                 self._error = error_of_wire(frame)
@@ -167,10 +236,26 @@ class Generation:
                 return _chunk(frame, arrival.received_at)
         raise copy.copy(self._left)
 
+    def _take_note_of(self, frame: Frame) -> None:
+        size_bytes = _text_bytes(frame)
+        if frame.id > self._carried_id:
+            self._buffered_bytes -= size_bytes
+            self._buffered_frames -= 1
+        self._taken_id = frame.id
+        self._taken_bytes += size_bytes
+        if isinstance(frame, Delta):
+            self._digest.update(frame.text.encode())
+
     def cancel(self) -> None:
         """Asks the server to end it; what arrives until then, and the last frame, can still be taken."""
         if not self.ended:
             self._owner.request_cancel(self)
+
+    def detach(self) -> None:
+        """Its reader has left, and another will come: nothing is cancelled, nor acknowledged any more."""
+        if not self.discarding:
+            self.discarding = self.detached = True
+            self._take.close()
 
     def abandon(self, reason: SeedanceError | None = None) -> None:
         """Its reader has left: cancels, drops what is buffered, and acknowledges what still comes.

@@ -21,6 +21,7 @@ __all__ = ["GuardedStream"]
 BEFORE_ACCEPT_BYTES = 20_000
 
 _STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([1-9][0-9]{2})(?: |\r\n)")
+_STATUS_LINE_BEGINS = re.compile(rb"HTTP/1\.[01] |H(T(T(P(\/(1(\.1?)?)?)?)?)?)?\Z")
 _RETRY_AFTER = re.compile(rb"\r\nretry-after:[ \t]*([0-9]{1,6})[ \t]*\r\n", re.IGNORECASE)
 _DETAIL_BYTES = 200
 
@@ -71,6 +72,12 @@ class GuardedStream(trio.abc.Stream):
     def answered(self) -> bool:
         """Whether anything came before the upgrade succeeded."""
         return bool(self._head)
+
+    @property
+    def cut_short(self) -> bool:
+        """Whether the answer to the upgrade began as HTTP and ended before its head did."""
+        cut = self.ended.is_set() and b"\r\n\r\n" not in self._head
+        return cut and bool(self._head) and _STATUS_LINE_BEGINS.match(self._head) is not None
 
     @property
     def status(self) -> int | None:

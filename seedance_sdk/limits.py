@@ -27,10 +27,15 @@ class Limits:
         send_timeout_s: One message into the socket; a server that reads nothing for that long is gone.
         close_timeout_s: A clean close; after it the socket is torn down.
         ack_interval_s: At least this long between two ACK messages of a connection; the protocol's 20 ms.
+        reconnect_timeout_s: From the loss of a connection until the server greets again; then its streams
+            fail. Restarting a server and loading a model takes about that long.
         max_message_bytes: One inbound message; the protocol's default.
         max_streams: Streams at once on one connection; the server may allow fewer. Further requests wait.
-        max_buffered_frames: Frames of one stream that its reader has not taken; the protocol's largest
-            window.
+        max_sessions: Sessions kept, so that ``continues`` finds earlier turns after their server left, at a
+            few kilobytes each. The oldest without streams goes first.
+        max_buffered_frames: Frames of one stream that came on one connection and that its reader has not
+            taken; the protocol's largest window. Each reconnect allows for another window, so a reader that
+            takes nothing meanwhile holds more, in the end ``max_response_bytes``.
         max_buffered_bytes: Their text. The window holds 256 KiB as sent, and differences can be a quarter
             of the text that they stand for; one message more may be on its way.
         max_response_bytes: The text of one answer. Far above any model's context.
@@ -41,8 +46,10 @@ class Limits:
     send_timeout_s: float = field(default=10.0, validator=_positive)
     close_timeout_s: float = field(default=2.0, validator=_positive)
     ack_interval_s: float = field(default=0.020, validator=_positive)
+    reconnect_timeout_s: float = field(default=60.0, validator=_positive)
     max_message_bytes: int = field(default=262_144, validator=_positive)
     max_streams: int = field(default=64, validator=_positive)
+    max_sessions: int = field(default=8, validator=_positive)
     max_buffered_frames: int = field(default=128, validator=_positive)
     max_buffered_bytes: int = field(default=5 * 262_144, validator=_positive)
     max_response_bytes: int = field(default=64 * 1024 * 1024, validator=_positive)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import trio
 from attrs import frozen
 
-from seedance_sdk.errors import error_of_close
+from seedance_sdk.causes import error_of_close
 
 __all__ = ["MemoryTransport", "MemoryWire"]
 

@@ -1,8 +1,7 @@
-"""The one signature of a request: names, types, documentation, and how they become a SUBMIT.
+"""How what a caller wrote becomes a SUBMIT, or is refused on the spot.
 
-Both clients take ``**options: Unpack[Options]``, so a parameter is written once, here. Types are checked
-before anything is sent; ranges are the server's to judge, since only it knows the model. Must not know of
-connections.
+Types are checked before anything is sent; ranges are the server's to judge, since only it knows the model.
+Must not know of connections.
 """
 
 from __future__ import annotations
@@ -11,99 +10,28 @@ import math
 import operator
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, NotRequired, Required, SupportsIndex, TypedDict
+from typing import Any, SupportsIndex
 
 from attrs import frozen
 
 from seedance_sdk.errors import InvalidRequest
-from seedance_wire.messages import ChatMessage, Sampling, Submit
+from seedance_sdk.options import EarlierTurn, Message
+from seedance_wire.bookmark import Bookmark
+from seedance_wire.messages import ChatMessage, Durability, OnDisconnect, Sampling, Submit
 
 __all__ = [
     "DEFAULT_TIMEOUT_S",
-    "Message",
-    "Options",
     "Request",
-    "SamplingOptions",
-    "TextPart",
+    "ResumeRequest",
     "chat_request",
     "complete_request",
+    "resume_request",
 ]
 
 DEFAULT_TIMEOUT_S = 120.0
 """Longest silence: a long prompt on a busy CPU server can take a minute before its first token."""
 
 IDEMPOTENCY_KEY_BYTES = 16
-
-
-class TextPart(TypedDict):
-    """One part of a message's content, as in OpenAI's API; only text has a meaning here."""
-
-    type: Literal["text"]
-    text: str
-
-
-class Message(TypedDict):
-    """One turn of a conversation.
-
-    ``content`` is text, a list of text parts that are joined as they are, or None where the model's template
-    allows a turn without text.
-    """
-
-    role: Required[str]
-    content: Required[str | Sequence[TextPart] | None]
-    name: NotRequired[str]
-
-
-class SamplingOptions(TypedDict, total=False):
-    """How to sample, under OpenAI's and vLLM's names. What is left out, the server chooses."""
-
-    temperature: float | None
-    """0 is greedy: always the likeliest token. Higher is more varied. The server's default is 1."""
-    top_p: float | None
-    """Keep the likeliest tokens whose probabilities add up to this; above 0, at most 1."""
-    top_k: int | None
-    """Keep this many of the likeliest tokens; 0 or -1 keeps all."""
-    min_p: float | None
-    """Keep tokens at least this many times as likely as the likeliest; 0 to 1."""
-    seed: int | None
-    """Makes the answer repeatable on the same model and server version; 64 bits, signed."""
-    stop: str | Sequence[str] | None
-    """Text at which to end; it is not part of the answer."""
-    stop_token_ids: Sequence[int] | None
-    """Token ids at which to end."""
-    max_tokens: int | None
-    """Most tokens to generate; by default whatever the context still holds."""
-    min_tokens: int | None
-    """Tokens before which neither a stop nor the end of the sequence counts."""
-    ignore_eos: bool
-    """Go on after the model's own end, up to ``max_tokens``. For measurements."""
-    repetition_penalty: float | None
-    """Above 1 makes tokens that occurred less likely, below 1 likelier."""
-    presence_penalty: float | None
-    """Subtracted once from each token that the answer already has."""
-    frequency_penalty: float | None
-    """Subtracted from each token once for every time that the answer has it."""
-    logit_bias: Mapping[int, float] | None
-    """Added to the logits of these token ids."""
-    logprobs: bool
-    """Whether each piece carries the log probabilities of its tokens."""
-    top_logprobs: int | None
-    """How many alternatives each log probability carries; needs ``logprobs``."""
-
-
-class Options(SamplingOptions, total=False):
-    """Everything that a request takes beside its input and ``stream``."""
-
-    model: str | None
-    """Name of the model wanted; by default whatever is served."""
-    parse_special: bool
-    """Let control-token text in the input become control tokens. Only for input that you wrote yourself."""
-    timeout: float
-    """Longest silence from the server, in seconds, before the first piece and between two; 120 by default.
-    Then the generation is cancelled and `RequestTimeout` raised. It runs only while the application waits."""
-    deadline: float | None
-    """Seconds from the call after which the answer is of no use. Then the generation is cancelled and
-    `DeadlineExceeded` raised. None for no bound."""
 
 
 @frozen(kw_only=True)
@@ -114,11 +42,52 @@ class Request:
         submit: What to send; ``sequence_id`` 0 and no deadline until it is sent.
         timeout_s: Longest silence, in seconds.
         deadline_s: Seconds from the call, or None.
+        session_id: The session in which it continues a stream, "" for the current one; None where it
+            continues none.
     """
 
     submit: Submit
     timeout_s: float
     deadline_s: float | None
+    session_id: str | None = None
+
+
+@frozen(kw_only=True)
+class ResumeRequest:
+    """A stream to go on with, checked.
+
+    Attributes:
+        bookmark: From where.
+        timeout_s: Longest silence, in seconds.
+        deadline_s: Seconds from the call, or None.
+    """
+
+    bookmark: Bookmark
+    timeout_s: float
+    deadline_s: float | None
+
+
+def resume_request(bookmark: object, options: Mapping[str, object]) -> ResumeRequest:
+    """Checks a bookmark and its options.
+
+    Raises:
+        TypeError: It is no bookmark and no text, or an option has an unknown name or a wrong type.
+        InvalidRequest: The text is not that of a bookmark.
+    """
+    if isinstance(bookmark, str):
+        try:
+            bookmark = Bookmark.from_str(bookmark)
+        except ValueError as error:
+            raise InvalidRequest(f"not a bookmark: {error}", field="bookmark") from None
+    if not isinstance(bookmark, Bookmark):
+        raise _wrong("bookmark", "a bookmark or its text", bookmark)
+    times = {"timeout": _seconds, "deadline": _seconds}
+    checked = _checked(options, times)
+    return ResumeRequest(
+        bookmark=bookmark,
+        timeout_s=checked.get("timeout", DEFAULT_TIMEOUT_S),
+        deadline_s=checked.get("deadline"),
+    )
 
 
 def chat_request(
@@ -160,27 +129,31 @@ def complete_request(
 
 
 def _request(options: Mapping[str, object], random_bytes: Callable[[int], bytes], **content: Any) -> Request:
-    sampling: dict[str, Any] = {}
-    other: dict[str, Any] = {}
-    for name, value in options.items():
-        if name in _SAMPLING:
-            if value is not None:
-                sampling[name] = _SAMPLING[name](name, value)
-        elif name in _OTHER:
-            if value is not None:
-                other[name] = _OTHER[name](name, value)
-        else:
-            raise TypeError(f"unknown parameter {name!r}; known are {', '.join(sorted(_SAMPLING | _OTHER))}")
-    timeout_s = other.pop("timeout", DEFAULT_TIMEOUT_S)
-    deadline_s = other.pop("deadline", None)
+    checked = _checked(options, _SAMPLING | _OTHER)
+    sampling = {name: checked.pop(name) for name in _SAMPLING if name in checked}
+    timeout_s = checked.pop("timeout", DEFAULT_TIMEOUT_S)
+    deadline_s = checked.pop("deadline", None)
+    session_id, checked["continues"] = checked.pop("continues", (None, None))
     submit = Submit(
         sequence_id=0,
         idempotency_key=random_bytes(IDEMPOTENCY_KEY_BYTES),
         sampling=Sampling(**sampling),
-        **other,
+        **checked,
         **content,
     )
-    return Request(submit=submit, timeout_s=timeout_s, deadline_s=deadline_s)
+    return Request(submit=submit, timeout_s=timeout_s, deadline_s=deadline_s, session_id=session_id)
+
+
+def _checked(
+    options: Mapping[str, object], known: Mapping[str, Callable[[str, object], Any]]
+) -> dict[str, Any]:
+    checked = {}
+    for name, value in options.items():
+        if name not in known:
+            raise TypeError(f"unknown parameter {name!r}; known are {', '.join(sorted(known))}")
+        if value is not None:
+            checked[name] = known[name](name, value)
+    return checked
 
 
 def _turn(message: object, where: str) -> ChatMessage:
@@ -287,6 +260,27 @@ def _seconds(name: str, value: object) -> float:
     return seconds
 
 
+def _earlier_turn(name: str, value: object) -> tuple[str, int]:
+    if isinstance(value, EarlierTurn):
+        return value.session_id, value.id
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        raise _wrong(name, "a stream, a completion or a stream's number", value)
+    return "", _integer(name, value)
+
+
+def _choice(
+    kind: type[Durability | OnDisconnect],
+) -> Callable[[str, object], Durability | OnDisconnect]:
+    def check(name: str, value: object) -> Durability | OnDisconnect:
+        try:
+            return kind(value)
+        except ValueError:
+            choices = ", ".join(repr(choice.value) for choice in kind)
+            raise InvalidRequest(f"{name} must be one of {choices}, not {value!r}", field=name) from None
+
+    return check
+
+
 _SAMPLING: dict[str, Callable[[str, object], Any]] = {
     "temperature": _number,
     "top_p": _number,
@@ -311,4 +305,8 @@ _OTHER: dict[str, Callable[[str, object], Any]] = {
     "parse_special": _truth,
     "timeout": _seconds,
     "deadline": _seconds,
+    "continues": _earlier_turn,
+    "durability": _choice(Durability),
+    "on_disconnect": _choice(OnDisconnect),
+    "allow_fingerprint_change": _truth,
 }

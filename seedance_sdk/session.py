@@ -1,54 +1,56 @@
-"""One session over one connection: HELLO and WELCOME, then many streams until the connection ends.
+"""One session with a server: the requests and streams that share it, whatever becomes of its connections.
 
-Two tasks serve any number of streams: a reader that never waits for an application, and a writer that alone
-sends. Everything that ends the connection ends every live stream with a typed error; the session is of no
-use then, and its owner makes another. Must not know who reads a stream.
+`ClientSession` decides what is resent and which frames are let through, `Link` keeps it connected; here each
+request finds its place, its answer and its end. Only what is final ends the session, and then every live
+stream with a typed error. Must not know who reads a stream.
 """
 
 from __future__ import annotations
 
 import copy
-from collections import deque
-from collections.abc import Awaitable, Callable
+import math
+import random
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from importlib.metadata import version
-from itertools import islice
 
 import trio
 from attrs import evolve
 
+from seedance_sdk.causes import error_of_close, error_of_resume, error_of_wire
 from seedance_sdk.errors import (
     ClientClosed,
-    ConnectFailed,
+    ConnectionLost,
     InvalidRequest,
-    ProtocolError,
     RequestTooLarge,
     SeedanceError,
-    error_of_wire,
+    Unsupported,
 )
 from seedance_sdk.generation import Generation
 from seedance_sdk.limits import Limits
-from seedance_sdk.parameters import Request
+from seedance_sdk.link import Link
+from seedance_sdk.outbox import Outbox
+from seedance_sdk.parameters import Request, ResumeRequest
+from seedance_sdk.reconnect import Outage, ReconnectDetails
 from seedance_sdk.transport import Transport
-from seedance_wire.connection import Connection
-from seedance_wire.envelope import MAX_ACK_ENTRIES
-from seedance_wire.errors import LocalProtocolError, MessageTooLargeError, RemoteProtocolError
+from seedance_wire.bookmark import Bookmark
+from seedance_wire.client_session import ClientSession, StreamLost
+from seedance_wire.errors import LocalProtocolError, MessageTooLargeError
 from seedance_wire.messages import (
     Accepted,
-    Ack,
-    Bye,
-    Cancel,
     Delta,
+    Durability,
     Error,
     Flush,
     Frame,
     GoAway,
     Hello,
     Refused,
+    Resumed,
     Welcome,
 )
-from seedance_wire.state import ConnectionState, Role
+from seedance_wire.running_digest import RunningDigest
 
 __all__ = ["Session"]
 
@@ -57,10 +59,13 @@ class Session:
     """One session; use it from one trio loop only.
 
     Args:
-        connect: Makes the transport when entered.
-        subprotocol: The encoding that the transport agrees on.
+        connect: Makes a transport when entered.
+        subprotocol: The encoding that the transports agree on.
         limits: Every bound.
         clock: Seconds on a clock that does not go back; stamps arrivals.
+        bookmark: The session to take over; None for a new one.
+        dice: Uniform in [0, 1): the jitter of the waits.
+        on_reconnect: Called before each wait for another connection.
     """
 
     def __init__(
@@ -69,98 +74,96 @@ class Session:
         subprotocol: str,
         limits: Limits,
         clock: Callable[[], float],
+        *,
+        bookmark: Bookmark | None = None,
+        dice: Callable[[], float] = random.random,
+        on_reconnect: Callable[[ReconnectDetails], object] | None = None,
     ) -> None:
-        self._connect = connect
         self._limits = limits
         self._clock = clock
-        self._connection = Connection(
-            Role.CLIENT,
+        self._core = ClientSession(
             subprotocol,
+            hello=Hello(sdk_name="seedance-sdk-python", sdk_version=version("seedance-sdk")),
             max_message_bytes=limits.max_message_bytes,
-            max_streams=limits.max_streams,
+            max_unconfirmed=4 * limits.max_streams,  # a SUBMIT and a CANCEL for each stream are half of it
+            bookmark=bookmark,
         )
+        self._first_bookmark = bookmark
+        self._outbox = Outbox(self._core, limits.ack_interval_s)
+        outage = Outage(limits.reconnect_timeout_s, dice=dice)
+        self._link = Link(connect, self._core, self._outbox, self, limits, outage, on_reconnect)
         self._scope = trio.CancelScope()
-        self._opened = trio.Event()  # WELCOME has come, or never will
         self._ended = trio.Event()
-        self._welcome: Welcome | None = None
         self._error: SeedanceError | None = None
         self._draining = False
-        self._closing = False
-        self._slots = trio.Semaphore(0)  # one for each stream that the server allows, from WELCOME on
+        self._settled = trio.Event()  # it drains no more: the connection is over
+        self._slots = trio.CapacityLimiter(0)  # one for each stream that the server allows
         self._live: set[Generation] = set()
         self._submitted: dict[int, Generation] = {}  # by sequence id, until answered
         self._streams: dict[int, Generation] = {}  # by stream id, until their last frame
-        # Messages are made when their turn comes, so that what was cancelled before is never sent. At most
-        # one SUBMIT and one CANCEL for each live generation.
-        self._outbox: deque[Callable[[], bytes | str | None]] = deque()
-        self._acks: dict[int, int] = {}
-        self._next_ack_at = 0.0
-        self._work = trio.Event()
+
+    @property
+    def id(self) -> str:
+        """What the server calls it; "" before it was greeted."""
+        return self._core.session_id or ""
+
+    @property
+    def over(self) -> bool:
+        """Whether it is of no use any more."""
+        return self._error is not None
 
     @property
     def accepts_requests(self) -> bool:
-        """Whether a new request may be tried here."""
-        return not (self._draining or self._closing or self._error is not None)
+        """Whether a new request should be tried here; without a connection it waits for the next one."""
+        return not (self.over or self._draining)
 
     @property
-    def welcome(self) -> Welcome | None:
-        """What the server said of itself, once it has."""
-        return self._welcome
+    def idle(self) -> bool:
+        """Whether nothing of it is unfinished."""
+        return not self._live
+
+    @property
+    def needed(self) -> int:
+        """How many requests and streams need a connection; see `LinkOwner`."""
+        return sum(not generation.detached for generation in self._live)
 
     # ---- its life
 
     async def run(self) -> None:
-        """Connects, and serves until the connection ends; never raises but when cancelled."""
+        """Keeps connected while that is needed; never raises but when cancelled."""
+        error: SeedanceError | None = None
         try:
             with self._scope:
-                async with self._connect() as transport:
-                    await self._serve(transport)
-        except SeedanceError as error:
-            self._fail(error)
+                error = await self._link.run()
         finally:
-            self._fail(ClientClosed("the client was closed"))
+            self._fail(error or ClientClosed("the client was closed"))
             self._ended.set()
 
-    async def _serve(self, transport: Transport) -> None:
-        self._outbox.append(partial(self._connection.send, _hello()))
-        async with trio.open_nursery() as nursery:
-
-            async def until_over(task: Callable[[Transport], Awaitable[None]]) -> None:
-                try:
-                    await task(transport)
-                except SeedanceError as error:
-                    self._fail(error)
-                except RemoteProtocolError as error:
-                    message = f"the server broke the protocol: {error}"
-                    self._fail(ProtocolError(message, close_code=error.close_code))
-                nursery.cancel_scope.cancel()
-
-            nursery.start_soon(until_over, self._read)
-            nursery.start_soon(until_over, self._write)
-            with trio.move_on_after(self._limits.handshake_timeout_s) as patience:
-                await self._opened.wait()
-            if patience.cancelled_caught:
-                waited = f"{self._limits.handshake_timeout_s:g} s"
-                self._fail(ConnectFailed(f"the server did not answer HELLO within {waited}"))
-                nursery.cancel_scope.cancel()
-        if isinstance(self._error, ProtocolError):
-            await transport.aclose(self._error.close_code or 4400)
-        else:
-            await transport.aclose()
-
     async def aclose(self) -> None:
-        """Says BYE and closes, in ``close_timeout_s`` at most; live streams get `ClientClosed`."""
-        self._fail(ClientClosed("the client was closed"))
-        self._closing = True
-        self._work.set()
+        """Cancels live streams, says BYE and closes, in ``close_timeout_s`` at most.
+
+        Readers get `ClientClosed`. Where a stream was detached, the server is not told goodbye, so that it
+        keeps the session.
+        """
+        self.retire()
         with trio.move_on_after(self._limits.close_timeout_s):
-            if self._welcome is not None:
-                await self._ended.wait()
+            await self._ended.wait()
         self._scope.cancel()
         await self._ended.wait()
 
+    def retire(self) -> None:
+        """Begins to close and waits for nothing."""
+        detached = any(generation.detached for generation in self._live)
+        for stream_id, generation in self._streams.items():
+            if not (generation.detached or generation.cancel_requested):
+                self._outbox.add(partial(self._core.cancel, stream_id))
+        self._fail(ClientClosed("the client was closed"))
+        self._outbox.finish(bye=not detached)
+        if not self._link.connected:
+            self._scope.cancel()
+
     def _fail(self, error: SeedanceError) -> None:
-        """Ends everything that waits; the first error counts, since the others follow from it."""
+        """Ends everything that waits, for good; the first error counts."""
         if self._error is None:
             self._error = error
         for generation in self._live:
@@ -168,9 +171,9 @@ class Session:
         self._live.clear()
         self._submitted.clear()
         self._streams.clear()
-        self._opened.set()
-        for _ in range(self._slots.statistics().tasks_waiting):
-            self._slots.release()
+        self._link.opened.set()
+        self._settled.set()
+        self._slots.total_tokens = math.inf
 
     # ---- requests
 
@@ -182,31 +185,68 @@ class Session:
             deadline: When the answer is of no use any more, on trio's clock.
 
         Returns:
-            The generation, or None where this session has stopped taking requests and nothing was sent.
+            The generation, or None where this session takes no requests for now and nothing was sent. One
+            that continues a stream of this session waits instead.
 
         Raises:
-            SeedanceError: The server refused it, or the connection could not be made or ended.
+            SeedanceError: The server refused it, or the connection could not be made or restored.
 
         If cancelled, the generation is cancelled too, as soon as the server answers.
         """
-        await self._opened.wait()
-        self._raise_if_over()
-        await self._slots.acquire()
-        if self._draining:
-            self._slots.release()
-            return None
+        self._link.want()
+        await self._link.opened.wait()
+        while self._draining and request.session_id is not None:
+            await self._settled.wait()
         self._raise_if_over()
         generation = Generation(request, deadline, self, self._limits, self._clock)
+        await self._slots.acquire_on_behalf_of(generation)
+        if self._draining:
+            self._slots.release_on_behalf_of(generation)
+            return None
+        self._raise_if_over()
         self._live.add(generation)
-        self._outbox.append(partial(self._encode_submit, generation))
-        self._work.set()
+        self._link.want()
+        self._outbox.add(partial(self._submit, generation, request))
+        await self._answered(generation)
+        return generation if generation.sent else None
+
+    async def resume(self, request: ResumeRequest, deadline: float) -> Generation:
+        """Goes on with a stream of this session from a bookmark.
+
+        Raises:
+            InvalidRequest: The stream goes on here already.
+            SeedanceError: The server does not have it, or the connection could not be made or restored.
+
+        If cancelled, the generation is cancelled too.
+        """
+        self._raise_if_over()
+        generation = Generation(request, deadline, self, self._limits, self._clock)
+        generation.sent = True
+        number = request.bookmark.stream_id
+        if not self._made_from(request.bookmark):
+            try:
+                number = self._core.resume(request.bookmark)
+            except LocalProtocolError:
+                raise InvalidRequest("this client has that stream already", field="bookmark") from None
+            self._outbox.wake()
+        self._live.add(generation)
+        self._streams[number] = generation
+        self._link.want()
+        await self._answered(generation)
+        return generation
+
+    def _made_from(self, bookmark: Bookmark) -> bool:
+        """Whether the session began with this bookmark, and now its stream is asked for; true once."""
+        first, self._first_bookmark = self._first_bookmark, None
+        return first is bookmark
+
+    async def _answered(self, generation: Generation) -> None:
         try:
             await generation.answered.wait()
         except trio.Cancelled:
             generation.abandon()
             raise
         generation.raise_if_refused()
-        return generation if generation.sent else None
 
     def _raise_if_over(self) -> None:
         if self._error is not None:
@@ -216,110 +256,87 @@ class Session:
         """Has CANCEL sent once the stream has begun; see `GenerationOwner`."""
         if generation.stream_id and not generation.cancel_requested:
             generation.cancel_requested = True
-            self._outbox.append(partial(self._encode_cancel, generation))
-            self._work.set()
+            self._outbox.add(partial(self._cancel, generation))
+            self._link.want()
 
     def note_processed(self, stream_id: int, frame_id: int) -> None:
         """Has an ACK sent with the next batch of them; see `GenerationOwner`."""
         if self._error is None:
-            self._acks[stream_id] = frame_id
-            self._work.set()
+            self._outbox.note_processed(stream_id, frame_id)
 
-    # ---- the writer
+    def make_bookmark(
+        self, stream_id: int, *, last_processed_id: int, offset: int, digest: RunningDigest
+    ) -> Bookmark:
+        """Names a place in a stream for another client; see `GenerationOwner`."""
+        try:
+            return self._core.bookmark(
+                stream_id, last_processed_id=last_processed_id, offset=offset, digest=digest
+            )
+        except LocalProtocolError as error:
+            raise Unsupported(f"nobody can go on with this stream: {error}") from None
 
-    async def _write(self, transport: Transport) -> None:
-        while self._connection.state is not ConnectionState.ERROR:
-            if self._outbox:
-                data = self._outbox.popleft()()
-                if data is not None:
-                    await transport.send(data)
-            elif self._acks and trio.current_time() >= self._next_ack_at:
-                await transport.send(self._connection.send(self._take_acks()))
-                self._next_ack_at = trio.current_time() + self._limits.ack_interval_s
-            elif self._acks:
-                await self._wait_for_work(self._next_ack_at)
-            elif self._closing:
-                await transport.send(self._connection.send(Bye()))
-                return
-            else:
-                await self._wait_for_work(float("inf"))
-
-    async def _wait_for_work(self, deadline: float) -> None:
-        self._work = trio.Event()
-        with trio.move_on_at(deadline):
-            await self._work.wait()
-
-    def _take_acks(self) -> Ack:
-        processed = tuple(islice(self._acks.items(), MAX_ACK_ENTRIES))
-        for stream_id, _ in processed:
-            del self._acks[stream_id]
-        return Ack(processed=processed)
-
-    def _encode_submit(self, generation: Generation) -> bytes | str | None:
+    def _submit(self, generation: Generation, request: Request) -> None:
         if generation.discarding or generation.ended:  # given up before its turn: nothing is sent
             self._forget(generation)
-            return None
-        if self._draining:  # GOAWAY came before its turn: another session can have it
+        elif self._draining:  # GOAWAY came before its turn: another session can have it
             generation.answered.set()
             self._forget(generation)
-            return None
-        submit = evolve(
-            generation.request.submit,
-            sequence_id=self._connection.next_sequence_id,
-            deadline_ms=generation.deadline_ms,
-        )
-        try:
-            data = self._connection.send(submit)
-        except MessageTooLargeError as error:
-            generation.fail(RequestTooLarge(f"the request is too large: {error}"))
-        except LocalProtocolError as error:
-            generation.fail(InvalidRequest(str(error)))
         else:
-            generation.sent = True
-            self._submitted[submit.sequence_id] = generation
-            return data
-        self._forget(generation)
-        return None
-
-    def _encode_cancel(self, generation: Generation) -> bytes | str | None:
-        if generation.ended:
-            return None
-        sequence_id = self._connection.next_sequence_id
-        return self._connection.send(Cancel(sequence_id=sequence_id, stream_id=generation.stream_id))
-
-    # ---- the reader
-
-    async def _read(self, transport: Transport) -> None:
-        while True:
-            data = await transport.receive()
             try:
-                self._connection.receive_data(data)
-            finally:  # what came before a fault is sound
-                while (event := self._connection.next_event()) is not None:
-                    self._dispatch(event)
+                sequence_id = self._core.submit(evolve(request.submit, deadline_ms=generation.deadline_ms))
+            except MessageTooLargeError as error:
+                self._refuse(generation, RequestTooLarge(f"the request is too large: {error}"))
+            except LocalProtocolError as error:
+                self._refuse(generation, InvalidRequest(str(error)))
+            else:
+                generation.sent = True
+                self._submitted[sequence_id] = generation
 
-    def _dispatch(self, event: object) -> None:
+    def _cancel(self, generation: Generation) -> None:
+        if not generation.ended:
+            self._core.cancel(generation.stream_id)
+
+    # ---- what the server says
+
+    def handle(self, event: object) -> None:
+        """Takes one event; see `LinkOwner`."""
+        if not isinstance(event, Welcome | GoAway):
+            self._link.note_progress()
         match event:
             case Delta() | Flush() | Error():
                 self._deliver(event)
+            case Accepted() | Refused():
+                self._answer(event)
+            case Resumed():
+                resumed = self._streams.get(event.stream_id)
+                if resumed is not None and not resumed.stream_id:
+                    resumed.accept(event.stream_id, self.id, kept=True)
+            case StreamLost():
+                self._lose(event)
             case Welcome():
-                self._welcome = event
-                for _ in range(min(event.limits.max_streams, self._limits.max_streams)):
-                    self._slots.release()
-                self._opened.set()
-            case Accepted():
-                accepted = self._submitted.pop(event.sequence_id, None)
-                if accepted is not None:  # else it was failed while the session closes; so below
-                    self._streams[event.stream_id] = accepted
-                    accepted.accept(event)
-            case Refused():
-                refused = self._submitted.pop(event.sequence_id, None)
-                if refused is not None:
-                    refused.fail(error_of_wire(event))
-                    self._forget(refused)
+                self._begin(event)
             case GoAway():
                 self._draining = True
-                self._close_if_drained()
+                self._settled = trio.Event()
+                self._leave_if_drained()
+
+    def _answer(self, event: Accepted | Refused) -> None:
+        generation = self._submitted.pop(event.sequence_id, None)
+        if generation is None:
+            return  # it was failed while the session closes
+        if isinstance(event, Refused):
+            self._refuse(generation, error_of_wire(event))
+        else:
+            self._streams[event.stream_id] = generation
+            kept = event.durability is not Durability.NONE
+            generation.accept(event.stream_id, self.id, kept=kept)
+
+    def _begin(self, welcome: Welcome) -> None:
+        if self._link.opened.is_set():
+            for generation in self._streams.values():
+                generation.note_reconnect()
+        self._slots.total_tokens = min(welcome.limits.max_streams, self._limits.max_streams)
+        self._link.note_welcome()
 
     def _deliver(self, frame: Frame) -> None:
         generation = self._streams.get(frame.stream_id)
@@ -330,17 +347,46 @@ class Session:
             del self._streams[frame.stream_id]
             self._forget(generation)
 
+    def _lose(self, event: StreamLost) -> None:
+        """A stream, or a request that was not answered, can't be had any more."""
+        if event.failure is None:
+            error: SeedanceError = ConnectionLost("the stream was not kept, and was lost with its connection")
+        else:
+            error = error_of_resume(
+                event.failure, first_available_id=event.first_available_id, last_id=event.last_id
+            )
+        if event.stream_id is not None:
+            generation = self._streams.pop(event.stream_id, None)
+        else:
+            generation = self._submitted.pop(event.sequence_id or 0, None)
+        if generation is not None:
+            self._refuse(generation, error)
+
+    def _refuse(self, generation: Generation, error: SeedanceError) -> None:
+        generation.fail(error)
+        self._forget(generation)
+
+    def shed(self, error: SeedanceError) -> None:
+        """Fails the longest request that waits for its answer; see `LinkOwner`."""
+        waiting = [(len(repr(generation.request)), number) for number, generation in self._submitted.items()]
+        if waiting:
+            _, number = max(waiting)
+            self._core.withdraw(number)
+            self._refuse(self._submitted.pop(number), error)
+
+    def disconnected(self) -> None:
+        """The connection is over; see `LinkOwner`."""
+        self._draining = False
+        self._settled.set()
+
     def _forget(self, generation: Generation) -> None:
-        self._live.discard(generation)
-        self._slots.release()
-        self._close_if_drained()
+        if generation in self._live:
+            self._live.discard(generation)
+            if isinstance(generation.request, Request):
+                self._slots.release_on_behalf_of(generation)
+            self._leave_if_drained()
 
-    def _close_if_drained(self) -> None:
-        """A server that leaves need not wait for us, and we hold no connection that is of no use."""
+    def _leave_if_drained(self) -> None:
+        """A server that leaves need not wait for us; the session goes on elsewhere when it is needed."""
         if self._draining and not self._live:
-            self._closing = True
-            self._work.set()
-
-
-def _hello() -> Hello:
-    return Hello(sdk_name="seedance-sdk-python", sdk_version=version("seedance-sdk"))
+            self._link.leave(error_of_close(1001, "the server leaves"))

@@ -16,6 +16,7 @@ import trio
 from seedance_sdk.completion import Chunk, Completion
 from seedance_sdk.errors import DeadlineExceeded, RequestTimeout, SeedanceError, StreamClosed
 from seedance_sdk.generation import Generation
+from seedance_wire.bookmark import Bookmark
 from seedance_wire.messages import TokenLogprob
 
 __all__ = ["AsyncStream", "out_of_time"]
@@ -39,9 +40,12 @@ class AsyncStream:
     cancels the generation on the server. One that is dropped is cancelled when it is collected.
 
     Error handling: iteration raises `SeedanceError` when the stream fails, after everything that arrived
-    before; `text` and `last_id` keep what was received. Cancelling a read that waits loses nothing.
+    before; `text` and `last_id` keep what was received. Cancelling a read that waits loses nothing. A lost
+    connection is no failure: the client connects again and the iteration goes on with the next piece, each
+    exactly once. It fails with `ConnectionLost` if that takes longer than ``limits.reconnect_timeout_s``, and
+    with a `StreamLost` if the server does not have the rest any more.
 
-    Made by `AsyncSeedanceClient.chat` and `AsyncSeedanceClient.complete`.
+    Made by `AsyncSeedanceClient.chat`, `AsyncSeedanceClient.complete` and `AsyncSeedanceClient.resume`.
     """
 
     def __init__(self, generation: Generation) -> None:
@@ -50,6 +54,7 @@ class AsyncStream:
         self._pieces: list[str] = []
         self._logprobs: list[TokenLogprob] = []
         self._last: Chunk | None = None
+        self._first_id, self._first_byte = generation.taken_id, generation.taken_bytes
 
     def __repr__(self) -> str:
         end = self._last.finish_reason if self._last else None
@@ -57,23 +62,45 @@ class AsyncStream:
 
     @property
     def id(self) -> int:
-        """The server's number for this stream on its connection."""
+        """The server's number for this stream in its session."""
         return self._generation.stream_id
 
     @property
+    def session_id(self) -> str:
+        """The session that the stream belongs to."""
+        return self._generation.session_id
+
+    @property
+    def bookmark(self) -> Bookmark:
+        """Where the reader is: after the last chunk taken. Another client can go on from there.
+
+        Store it together with the effect of that chunk, and a program that dies goes on where it was, with no
+        piece lost and none used twice. It holds a secret: whoever has it can read the session's streams.
+
+        Raises:
+            Unsupported: The server does not keep this stream.
+        """
+        return self._generation.bookmark
+
+    @property
+    def reconnects(self) -> int:
+        """How many times the connection was lost and restored under this stream."""
+        return self._generation.reconnects
+
+    @property
     def text(self) -> str:
-        """Everything received so far."""
+        """Everything received so far, of a resumed stream what came after its bookmark."""
         return "".join(self._pieces)
 
     @property
     def last_id(self) -> int:
-        """Id of the last chunk received; 0 before the first."""
-        return self._last.id if self._last else 0
+        """Id of the last chunk received; before the first 0, or what the bookmark says."""
+        return self._last.id if self._last else self._first_id
 
     @property
     def received_bytes(self) -> int:
-        """UTF-8 bytes of `text`: the offset of the chunk that comes next."""
-        return self._last.offset + len(self._last.delta.encode()) if self._last else 0
+        """The offset of the chunk that comes next: UTF-8 bytes of the answer before it."""
+        return self._last.offset + len(self._last.delta.encode()) if self._last else self._first_byte
 
     def __aiter__(self) -> Self:
         return self
@@ -125,6 +152,8 @@ class AsyncStream:
         if last is None or last.finish_reason is None or last.usage is None or last.timing is None:
             raise StreamClosed("another reader took the end of this stream")
         return Completion(
+            id=self.id,
+            session_id=self.session_id,
             text=self.text,
             finish_reason=last.finish_reason,
             stop=last.stop,
@@ -140,6 +169,19 @@ class AsyncStream:
         ``finish_reason`` "cancelled". To hear no more of it use `aclose`. Repeating it changes nothing.
         """
         self._generation.cancel()
+
+    def detach(self) -> Bookmark:
+        """Leaves the stream to another reader: cancels nothing, and returns where that one goes on.
+
+        What was not taken is dropped here, and sent again to whoever resumes. Closing the client cancels
+        nothing of it either.
+
+        Raises:
+            Unsupported: The server does not keep this stream.
+        """
+        bookmark = self._generation.bookmark
+        self._generation.detach()
+        return bookmark
 
     async def aclose(self) -> None:
         """Leaves the stream: cancels the generation, drops what is buffered, never waits."""

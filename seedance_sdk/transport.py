@@ -18,14 +18,13 @@ from attrs import frozen
 from trio_websocket import ConnectionClosed, WebSocketConnection, wrap_client_stream
 from wsproto.utilities import LocalProtocolError
 
+from seedance_sdk.causes import error_of_close, error_of_status
 from seedance_sdk.endpoint import Endpoint
 from seedance_sdk.errors import (
     ConnectFailed,
     ConnectionLost,
     ProtocolError,
     SeedanceError,
-    error_of_close,
-    error_of_status,
 )
 from seedance_sdk.guard import GuardedStream
 from seedance_sdk.limits import Limits
@@ -254,6 +253,8 @@ def _refusal(stream: GuardedStream, limits: Limits) -> SeedanceError:
         return ProtocolError(f"the connection was given up: {stream.tripped}")
     if stream.status is not None and stream.status != 101:
         return error_of_status(stream.status, stream.detail, stream.retry_after_ms)
+    if stream.cut_short:
+        return ConnectFailed("the connection was cut inside the answer to the upgrade")
     if stream.status == 101:
         return ProtocolError("the server upgraded the connection, but not to this protocol")
     if stream.answered:

@@ -4,30 +4,39 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
 import trio
 import trio.testing
+from attrs import evolve
 
 from seedance_sdk.endpoint import Endpoint
+from seedance_sdk.errors import SeedanceError
 from seedance_sdk.generation import Generation
 from seedance_sdk.limits import Limits
 from seedance_sdk.memory_transport import MemoryTransport, MemoryWire
 from seedance_sdk.parameters import Request, complete_request
+from seedance_sdk.reconnect import ReconnectDetails
 from seedance_sdk.session import Session
 from seedance_sdk.transport import Transport
+from seedance_wire.bookmark import Bookmark
 from seedance_wire.connection import Connection, InvalidSubmit
+from seedance_wire.envelope import Gap
 from seedance_wire.messages import (
     Accepted,
+    Cancel,
     Delta,
     Durability,
+    Error,
     Final,
     FinishReason,
     Flush,
     Hello,
     Message,
+    Resume,
+    Resumed,
     StageTiming,
     Submit,
     Usage,
@@ -44,31 +53,63 @@ FOREVER = float("inf")
 
 
 class HandServer:
-    """The server's end of one connection at a time; also the connector that leads to it."""
+    """The server's end of one connection at a time; also the connector that leads to it.
+
+    It keeps of a session what `Connection` must be told: how many streams began, and the client's last
+    sequence id.
+
+    Attributes:
+        dials: How many connections were asked for.
+        refusal: Raised for the next ones, where it is set.
+    """
 
     def __init__(self, *, max_streams: int = 64, max_message_bytes: int = 262_144) -> None:
         self.limits = ServerLimits(
             max_message_bytes=max_message_bytes, max_streams=max_streams, max_context_tokens=100
         )
         self.dials = 0
+        self.dialed_at: list[float] = []
+        self.refusal: SeedanceError | None = None
         self.wire = MemoryWire()
         self.connection = Connection(Role.SERVER, "seedance.v1")
+        self._connected = trio.Event()
         self._events: deque[Message] = deque()
+        self._epoch = 0
+        self._last_sequence_id = 0
+        self._last_stream_id = 0
 
     @asynccontextmanager
     async def __call__(self, endpoint: Endpoint, limits: Limits) -> AsyncIterator[Transport]:
         self.dials += 1
+        self.dialed_at.append(trio.current_time())
+        if self.refusal is not None:
+            await trio.lowlevel.checkpoint()
+            raise self.refusal
         if self.dials > 1:
             self.wire = MemoryWire()
             self.connection = Connection(Role.SERVER, "seedance.v1")
+            self._events.clear()
+        self._connected.set()
         yield MemoryTransport(self.wire)
+
+    async def again(self, *, present: bool = True) -> Hello:
+        """Waits for another connection, and greets on it."""
+        await self._connected.wait()
+        return await self.greet(present=present)
+
+    def cut(self, code: int = 1006, reason: str = "") -> None:
+        """Closes the connection from the server's side; `again` waits for the next one."""
+        self._connected = trio.Event()
+        self.wire.close(code, reason)
 
     async def expect(self, kind: type[M]) -> M:
         """Takes the next message, which must be of this kind."""
         while not self._events:
             self.connection.receive_data(await self.wire.at_server.receive())
             while (event := self.connection.next_event()) is not None:
-                assert not isinstance(event, InvalidSubmit)
+                assert not isinstance(event, InvalidSubmit | Gap)
+                if isinstance(event, Submit | Cancel):
+                    self._last_sequence_id = max(self._last_sequence_id, event.sequence_id)
                 self._events.append(event)
         event = self._events.popleft()
         assert isinstance(event, kind), event
@@ -90,20 +131,54 @@ class HandServer:
 
     async def say(self, *messages: Message) -> None:
         """Sends one envelope, legally."""
-        await self.wire.to_client.send(self.connection.send(*messages))
+        frames = Delta | Flush | Error
+        current = [evolve(m, epoch=self._epoch) if isinstance(m, frames) else m for m in messages]
+        await self.wire.to_client.send(self.connection.send(*current))
 
-    async def greet(self) -> None:
-        """Answers HELLO."""
-        await self.expect(Hello)
-        await self.say(Welcome(session_id="s", epoch=1, last_sequence_id=0, model="m", limits=self.limits))
+    async def greet(self, *, present: bool = True) -> Hello:
+        """Answers HELLO; with ``present`` the session that it names, if any, is there."""
+        hello = await self.expect(Hello)
+        present = present and hello.session_id is not None
+        if present:
+            assert (hello.session_id, hello.resume_token) == ("s", b"token")
+            self.connection.know_streams(self._last_stream_id)
+        elif hello.session_id is not None:
+            self._last_sequence_id = self._last_stream_id = 0
+        self._epoch += 1
+        await self.say(
+            Welcome(
+                session_id="s" if present or hello.session_id is None else "another",
+                resume_token=b"token",
+                session_present=present,
+                epoch=self._epoch,
+                last_sequence_id=self._last_sequence_id,
+                model="m",
+                limits=self.limits,
+            )
+        )
+        return hello
 
-    async def accept(self, stream_id: int) -> Submit:
+    async def accept(self, stream_id: int, durability: Durability = Durability.COMMITTED) -> Submit:
         """Accepts the next request on a stream of this number."""
         submit = await self.expect(Submit)
-        await self.say(
-            Accepted(sequence_id=submit.sequence_id, stream_id=stream_id, durability=Durability.NONE)
-        )
+        self._last_stream_id = max(stream_id, self._last_stream_id)
+        await self.say(Accepted(sequence_id=submit.sequence_id, stream_id=stream_id, durability=durability))
         return submit
+
+    async def resume(self, *, live: bool = True, last_id: int = 0) -> Resume:
+        """Answers the next RESUME: its frames follow."""
+        asked = await self.expect(Resume)
+        await self.say(
+            Resumed(
+                stream_id=asked.stream_id,
+                next_id=asked.last_processed_id + 1,
+                epoch=self._epoch,
+                first_available_id=1,
+                last_id=last_id,
+                live=live,
+            )
+        )
+        return asked
 
 
 def delta(stream_id: int, frame_id: int, text: str, offset: int) -> Delta:
@@ -132,9 +207,23 @@ def asked(prompt: str = "x") -> Request:
 
 
 @asynccontextmanager
-async def running(server: HandServer, limits: Limits | None = None) -> AsyncIterator[Session]:
+async def running(
+    server: HandServer,
+    limits: Limits | None = None,
+    *,
+    bookmark: Bookmark | None = None,
+    on_reconnect: Callable[[ReconnectDetails], object] | None = None,
+) -> AsyncIterator[Session]:
     bounds = limits or Limits()
-    session = Session(lambda: server(ENDPOINT, bounds), "seedance.v1", bounds, trio.current_time)
+    session = Session(
+        lambda: server(ENDPOINT, bounds),
+        "seedance.v1",
+        bounds,
+        trio.current_time,
+        bookmark=bookmark,
+        dice=lambda: 0.5,
+        on_reconnect=on_reconnect,
+    )
     async with trio.open_nursery() as nursery:
         nursery.start_soon(session.run)
         yield session
@@ -142,8 +231,13 @@ async def running(server: HandServer, limits: Limits | None = None) -> AsyncIter
 
 
 @asynccontextmanager
-async def opened(server: HandServer, limits: Limits | None = None) -> AsyncIterator[Session]:
-    async with running(server, limits) as session:
+async def opened(
+    server: HandServer,
+    limits: Limits | None = None,
+    *,
+    on_reconnect: Callable[[ReconnectDetails], object] | None = None,
+) -> AsyncIterator[Session]:
+    async with running(server, limits, on_reconnect=on_reconnect) as session:
         await server.greet()
         yield session
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import pytest
 import trio
 import trio.testing
 
-from seedance_sdk.errors import ConnectionLost, EngineFailed, ProtocolError, StreamClosed
+from seedance_sdk.errors import ConnectionLost, EngineFailed, ProtocolError, StreamClosed, Unsupported
 from seedance_sdk.generation import Generation
 from seedance_sdk.limits import Limits
-from seedance_sdk.parameters import complete_request
+from seedance_sdk.parameters import Request, ResumeRequest, complete_request, resume_request
+from seedance_wire.bookmark import Bookmark
 from seedance_wire.messages import (
-    Accepted,
     Delta,
-    Durability,
     Error,
     ErrorCode,
     Final,
@@ -22,6 +23,7 @@ from seedance_wire.messages import (
     StageTiming,
     Usage,
 )
+from seedance_wire.running_digest import RunningDigest
 
 
 class Owner:
@@ -37,13 +39,31 @@ class Owner:
     def note_processed(self, stream_id: int, frame_id: int) -> None:
         self.processed.append((stream_id, frame_id))
 
+    def make_bookmark(
+        self, stream_id: int, *, last_processed_id: int, offset: int, digest: RunningDigest
+    ) -> Bookmark:
+        return Bookmark(
+            session_id="s",
+            resume_token=b"t",
+            stream_id=stream_id,
+            last_processed_id=last_processed_id,
+            offset=offset,
+            digest16=digest.prefix,
+        )
 
-def started(limits: Limits | None = None) -> tuple[Generation, Owner]:
+
+def started(
+    limits: Limits | None = None, request: Request | ResumeRequest | None = None, *, kept: bool = True
+) -> tuple[Generation, Owner]:
     owner = Owner()
     generation = Generation(
-        complete_request("x", None, {}), float("inf"), owner, limits or Limits(), clock=lambda: 7.5
+        request or complete_request("x", None, {}),
+        float("inf"),
+        owner,
+        limits or Limits(),
+        clock=lambda: 7.5,
     )
-    generation.accept(Accepted(sequence_id=1, stream_id=3, durability=Durability.NONE))
+    generation.accept(3, "s", kept=kept)
     return generation, owner
 
 
@@ -209,7 +229,7 @@ async def test_generation_abandoned_before_it_began_is_cancelled_when_it_begins(
     generation = Generation(complete_request("x", None, {}), float("inf"), owner, Limits(), clock=lambda: 0.0)
     generation.abandon()
     owner.cancels = 0
-    generation.accept(Accepted(sequence_id=1, stream_id=3, durability=Durability.NONE))
+    generation.accept(3, "s", kept=True)
     assert owner.cancels == 1
 
 
@@ -265,3 +285,72 @@ async def test_generation_deadline_is_what_is_left_of_it(autojump_clock: trio.te
     await trio.sleep(5)
     assert generation.deadline_ms == 1
     assert started()[0].deadline_ms is None
+
+
+async def test_generation_bookmark_is_what_was_taken_and_not_what_arrived() -> None:
+    """A bookmark names the last frame that the application has, with the digest of the text up to there."""
+    generation, _ = started()
+    generation.deliver(delta(1, "é"))
+    generation.deliver(flush(2))
+    generation.deliver(delta(3, "b", offset=2))
+    generation.deliver(delta(4, "c", offset=3))
+    marks = [generation.bookmark]
+    for _ in range(2):
+        await generation.receive()
+        marks.append(generation.bookmark)
+    assert [(mark.last_processed_id, mark.offset) for mark in marks] == [(0, 0), (1, 2), (3, 3)]
+    assert [mark.digest16 for mark in marks] == [
+        hashlib.sha256(text.encode()).digest()[:16] for text in ("", "é", "éb")
+    ]
+
+
+async def test_generation_that_goes_on_from_a_bookmark_counts_from_there() -> None:
+    """Positions go on; the digest of a text whose beginning nobody here saw is not guessed."""
+    text = Bookmark(
+        session_id="s", resume_token=b"t", stream_id=3, last_processed_id=5, offset=9, digest16=bytes(16)
+    ).to_str()
+    generation, _ = started(request=resume_request(text, {}))
+    assert generation.bookmark.to_str() == text
+    generation.deliver(delta(6, "é", offset=9))
+    await generation.receive()
+    assert (generation.bookmark.last_processed_id, generation.bookmark.offset) == (6, 11)
+    assert generation.bookmark.digest16 is None
+
+
+def test_generation_that_is_not_kept_has_no_bookmark() -> None:
+    """A promise that the server does not make is not made here either."""
+    generation, _ = started(kept=False)
+    with pytest.raises(Unsupported, match="does not keep"):
+        _ = generation.bookmark
+
+
+async def test_generation_holds_a_window_for_each_connection() -> None:
+    """A reader that took nothing during an outage gets no protocol error for what the next server sends."""
+    generation, _ = started()
+    for frame_id in range(1, 101):
+        generation.deliver(delta(frame_id, offset=frame_id - 1))
+    generation.note_reconnect()
+    for frame_id in range(101, 229):
+        generation.deliver(delta(frame_id, offset=frame_id - 1))
+    for frame_id in range(1, 101):  # of the old connection: they make no room in the new window
+        chunk = await generation.receive()
+        assert chunk is not None
+        assert chunk.id == frame_id
+    with pytest.raises(ProtocolError, match="128 frames"):
+        generation.deliver(delta(229))
+    assert generation.reconnects == 1
+
+
+async def test_generation_detached_cancels_and_acknowledges_nothing() -> None:
+    """Who comes next decides about the stream; who left takes nothing with it."""
+    generation, owner = started()
+    generation.deliver(delta(1))
+    await generation.receive()
+    generation.deliver(delta(2))
+    generation.detach()
+    generation.deliver(delta(3))
+    generation.abandon()
+    generation.deliver(flush(4, FinishReason.STOP))
+    assert (owner.cancels, owner.processed, generation.ended) == (0, [(3, 1)], True)
+    with pytest.raises(StreamClosed):
+        await generation.receive()

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from seedance_sdk import parameters
 from seedance_sdk.errors import InvalidRequest
-from seedance_sdk.parameters import Options, SamplingOptions, chat_request, complete_request
+from seedance_sdk.options import Options, SamplingOptions
+from seedance_sdk.parameters import chat_request, complete_request
 from seedance_wire.messages import ChatMessage, Sampling
 
 HI: Any = [{"role": "user", "content": "Hi"}]

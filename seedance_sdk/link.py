@@ -1,0 +1,229 @@
+"""A session's way to its server: one connection after the other, for as long as anybody needs one.
+
+Connects, says HELLO, pumps both ways until the connection ends, and then does what the end asks for: connects
+again after a jittered wait, sleeps until somebody needs it, or gives up. The first connection is made once
+and not tried again, since the address or the key may be wrong. What messages mean is its owner's business.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from typing import Protocol
+
+import trio
+
+from seedance_sdk.errors import ConnectFailed, ConnectionLost, Diverged, ProtocolError, SeedanceError
+from seedance_sdk.limits import Limits
+from seedance_sdk.outbox import Outbox
+from seedance_sdk.reconnect import Outage, Reaction, ReconnectDetails, reaction_to
+from seedance_sdk.transport import Transport
+from seedance_wire.client_session import ClientSession
+from seedance_wire.errors import DivergedError, RemoteProtocolError
+
+__all__ = ["Link", "LinkOwner"]
+
+_log = logging.getLogger("seedance_sdk")
+
+
+class LinkOwner(Protocol):
+    """What a link asks of its session; no call waits."""
+
+    @property
+    def needed(self) -> int:
+        """How many requests and streams need a connection."""
+
+    def handle(self, event: object) -> None:
+        """Takes what the server said.
+
+        Raises:
+            ProtocolError: It may not have.
+        """
+
+    def shed(self, error: SeedanceError) -> None:
+        """Fails the request that was too large for the server."""
+
+    def disconnected(self) -> None:
+        """Hears that the connection is over."""
+
+
+class Link:
+    """One session's connections.
+
+    Args:
+        connect: Makes a transport when entered.
+        core: The session as the protocol knows it.
+        outbox: What it has to say.
+        owner: What takes the events.
+        limits: Every bound.
+        outage: Decides about attempts.
+        on_reconnect: Called before each wait for another connection.
+
+    Attributes:
+        connected: Whether the server has greeted on the present connection.
+        opened: Set when it first did.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], AbstractAsyncContextManager[Transport]],
+        core: ClientSession,
+        outbox: Outbox,
+        owner: LinkOwner,
+        limits: Limits,
+        outage: Outage,
+        on_reconnect: Callable[[ReconnectDetails], object] | None,
+    ) -> None:
+        self.connected = False
+        self.opened = trio.Event()
+        self._connect = connect
+        self._core = core
+        self._outbox = outbox
+        self._owner = owner
+        self._limits = limits
+        self._outage = outage
+        self._on_reconnect = on_reconnect
+        self._wanted = trio.Event()
+        self._over: SeedanceError | None = None  # why the present connection ended
+        self._greeted = trio.Event()
+        self._patience = trio.CancelScope()  # until the server has greeted
+        self._serving = trio.CancelScope()
+
+    async def run(self) -> SeedanceError | None:
+        """Keeps connected while that is needed; returns why no more, None after the last word was said."""
+        while True:
+            error = await self._attach()
+            if error is None or self._outbox.finishing:
+                return None
+            lost_at = trio.current_time()
+            if not self.opened.is_set() or reaction_to(error) is Reaction.RAISE:
+                return error
+            if reaction_to(error) is Reaction.SHED:
+                self._owner.shed(error)
+            if not self._owner.needed:
+                self._wanted = trio.Event()
+                await self._wanted.wait()
+                self._outage.note_welcome()  # nobody missed it until now
+            details = self._outage.next_attempt(error, trio.current_time(), streams=self._owner.needed)
+            if details is None:
+                return self._given_up(error)
+            self._tell(details)
+            await trio.sleep_until(lost_at + details.wait_for_s)
+
+    def want(self) -> None:
+        """Somebody needs a connection."""
+        self._wanted.set()
+
+    def leave(self, reason: SeedanceError) -> None:
+        """Ends the present connection in order; ``reason`` decides what follows."""
+        self._end(reason)
+        self._serving.cancel()
+
+    # ---- one connection
+
+    async def _attach(self) -> SeedanceError | None:
+        """Returns why the connection ended; None where this side had said its last word."""
+        self._over = None
+        self._greeted = trio.Event()
+        now_s = trio.current_time()
+        deadline = self._outage.deadline(now_s) if self.opened.is_set() else math.inf
+        try:
+            with trio.CancelScope(deadline=deadline) as self._patience:
+                async with self._connect() as transport:
+                    await self._serve(transport)
+            if self._patience.cancelled_caught:
+                self._end(ConnectFailed("the server did not answer in time"))
+        except SeedanceError as error:
+            self._end(error)
+        finally:
+            self._core.connection_lost()
+            while (event := self._core.next_event()) is not None:
+                self._owner.handle(event)  # what the loss itself has ended
+            self._outbox.shut()
+            self.connected = False
+            self._owner.disconnected()
+        return self._over
+
+    async def _serve(self, transport: Transport) -> None:
+        async with trio.open_nursery() as nursery:
+
+            async def until_over(task: Callable[[], Awaitable[None]]) -> None:
+                try:
+                    await task()
+                except SeedanceError as error:
+                    self._end(error)
+                except DivergedError as error:
+                    self._end(Diverged(str(error)))
+                except RemoteProtocolError as error:
+                    message = f"the server broke the protocol: {error}"
+                    self._end(ProtocolError(message, close_code=error.close_code))
+                nursery.cancel_scope.cancel()
+
+            self._serving = nursery.cancel_scope
+            nursery.start_soon(until_over, partial(self._read, transport))
+            nursery.start_soon(until_over, partial(self._outbox.serve, self._core.connect(), transport.send))
+            with trio.move_on_after(self._limits.handshake_timeout_s) as patience:
+                await self._greeted.wait()
+            if patience.cancelled_caught:
+                waited = f"{self._limits.handshake_timeout_s:g} s"
+                self._end(ConnectFailed(f"the server did not answer HELLO within {waited}"))
+                nursery.cancel_scope.cancel()
+        if isinstance(self._over, ProtocolError):
+            await transport.aclose(self._over.close_code or 4400)
+        else:
+            await transport.aclose()
+
+    async def _read(self, transport: Transport) -> None:
+        while True:
+            data = await transport.receive()
+            try:
+                self._core.receive_data(data)
+            finally:  # what came before a fault is sound
+                while (event := self._core.next_event()) is not None:
+                    self._owner.handle(event)
+            self._outbox.wake()
+
+    def note_welcome(self) -> None:
+        """The server has greeted."""
+        self.connected = True
+        self._patience.deadline = math.inf
+        self._outage.note_welcome()
+        self._outbox.open()
+        self.opened.set()
+        self._greeted.set()
+
+    def note_progress(self) -> None:
+        """The session did something of use."""
+        self._outage.note_progress()
+
+    def _end(self, error: SeedanceError) -> None:
+        """Notes why the connection ended, or must; the first reason counts, the others follow from it."""
+        if self._over is None:
+            self._over = error
+        self._outbox.shut()
+        self._greeted.set()
+
+    # ---- the next one
+
+    def _given_up(self, error: SeedanceError) -> ConnectionLost:
+        waited = f"{self._limits.reconnect_timeout_s:g} s"
+        lost = ConnectionLost(
+            f"the connection was lost and could not be restored within {waited}: {error}",
+            retry_after_ms=error.retry_after_ms,
+            status=error.status,
+            close_code=error.close_code,
+            reason=error.reason,
+        )
+        lost.__cause__ = error
+        return lost
+
+    def _tell(self, details: ReconnectDetails) -> None:
+        _log.info("connecting again in %.2f s: %s", details.wait_for_s, details.caused_by)
+        if self._on_reconnect is not None:
+            try:
+                self._on_reconnect(details)
+            except Exception:  # noqa: BLE001 - a session must not end by a mistake in somebody's counter
+                _log.exception("on_reconnect raised")

@@ -5,196 +5,339 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
+from attrs import define
 
+from seedance_server.admission import Admission, Prepared
+from seedance_server.config import Config
 from seedance_server.engine.errors import NumericalError
 from seedance_server.engine.sampling_params import SamplingParams
-from seedance_server.engine.sequence import GenerationRequest
 from seedance_server.engine_loop import EngineLoop
-from seedance_server.outbox import Outbox
+from seedance_server.errors import SessionLost
+from seedance_server.journal.errors import JournalFull
+from seedance_server.served_model import ServedModel
 from seedance_server.stream import Stream
-from seedance_server.testing import InlineExecutor, ScriptedEngine
-from seedance_wire.errors import RemoteProtocolError
+from seedance_server.testing import InlineExecutor, ScriptedEncoder, ScriptedEngine
 from seedance_wire.messages import Delta, Error, ErrorCode, FinishReason, Flush
+from seedance_wire.stored_form import load_frame
+
+PIECES = [f"{number} " for number in range(300)]
+WHOLE = "".join(PIECES)
 
 
-class Running:
-    """A stream at work, and what it has put into its outbox."""
+class Store:
+    """A journal of one stream, with faults."""
 
-    def __init__(self, stream, outbox, engine):
-        self.stream, self.outbox, self.engine = stream, outbox, engine
-        self.frames = []
+    def __init__(self):
+        self.records, self.finish, self.appends, self.abandoned = [], None, 0, False
+        self.fault, self.commit_s = None, 0.0
 
-    async def write(self) -> None:
-        """Plays the writer: takes and marks as written, for ever."""
-        while (batch := await self.outbox.take()) is not None:
-            self.frames.extend(batch.messages)
-            batch.written()
+    async def append(self, stream_id, frames, finish):
+        await trio.sleep(self.commit_s)
+        self.appends += 1
+        if self.fault is not None and (error := self.fault(finish)) is not None:
+            raise error
+        self.records += frames
+        self.finish = finish
+
+    async def abandon(self, stream_id):
+        self.abandoned = True
 
     @property
-    def text(self) -> str:
-        return "".join(frame.text for frame in self.frames if isinstance(frame, Delta))
+    def frames(self):
+        return [load_frame(record.payload, epoch=1) for record in self.records]
+
+
+@define(eq=False)
+class Reader:
+    """Takes so many frames at most, and then says nothing until it is told to."""
+
+    stream: Stream
+    window: int = 10**9
+    sent_id: int = 0
+    in_flight: int = 0
+
+    @property
+    def room(self):
+        return self.window - self.in_flight
+
+    async def run(self):
+        while True:
+            await self.stream.tail.wait_beyond(self.sent_id)
+            self.in_flight += self.stream.tail.last_id - self.sent_id
+            self.sent_id = self.stream.tail.last_id
+
+    def acknowledge(self):
+        self.in_flight = 0
+        self.stream.note_progress()
 
 
 @asynccontextmanager
 async def streaming(
-    script, *, segment_bytes=1 << 16, deadline_s=float("inf"), step_s=0.01, write=True, **more
+    script=PIECES, *, reader=True, step_s=0.01, deadline_s=float("inf"), durable=True, limits=None, **more
 ):
     engine = ScriptedEngine(script, **more)
     loop = EngineLoop(engine, InlineExecutor(step_s), buffer_outputs=8, stall_timeout_s=60)
-    outbox = Outbox(frame_bytes=1 << 18, control_messages=8, batch_bytes=1 << 16)
+    model = ServedModel(
+        name="m", context_tokens=99, vocab_size=9, engine=engine, encoder=ScriptedEncoder(), fingerprint=b""
+    )
+    admission = Admission(model, loop, max_generations=9, preprocess_workers=1)
+    store = Store()
+    stream = Stream(
+        1,
+        Prepared(prompt_ids=(7,), params=SamplingParams(seed=1), arrival_s=0),
+        admission=admission,
+        store=store,
+        config=Config(model_path="m", **(limits or {})),
+        is_durable=durable,
+        cancel_on_disconnect=False,
+        deadline_s=deadline_s,
+    )
+    stream.engine, stream.store = engine, store
     async with trio.open_nursery() as nursery:
         nursery.start_soon(loop.run)
-        generation = loop.submit(
-            lambda id_: GenerationRequest(id=id_, prompt_ids=(1,), params=SamplingParams(), arrival_s=0)
-        )
-        stream = Stream(1, generation, outbox, epoch=1, segment_bytes=segment_bytes, deadline_s=deadline_s)
-        running = Running(stream, outbox, engine)
-        if write:
-            nursery.start_soon(running.write)
+        if reader:
+            stream.reader = Reader(stream, 10**9 if reader is True else reader)
+            stream.add_reader(stream.reader)
+            nursery.start_soon(stream.reader.run)
         nursery.start_soon(stream.run)
-        yield running
+        yield stream
         nursery.cancel_scope.cancel()
 
 
-def check_numbering(frames) -> None:
-    """Ids from 1 without a hole, offsets that add up, one terminal frame, the last."""
-    offset = 0
+def check(stream, text=WHOLE) -> None:
+    """Ids from 1 without a hole, offsets that add up, one terminal frame, the last; the text."""
+    offset, said = 0, ""
+    frames = stream.store.frames
     for index, frame in enumerate(frames, 1):
         assert (frame.id, frame.offset) == (index, offset)
         if isinstance(frame, Delta):
+            said += frame.text
             offset += len(frame.text.encode())
         terminal = isinstance(frame, Error) or (isinstance(frame, Flush) and frame.final is not None)
         assert terminal == (index == len(frames))
+    assert said == text
+    assert stream.tail.last_id == len(frames)
 
 
-async def test_stream_numbers_frames_and_ends_with_digest_and_timing(autojump_clock) -> None:
-    """Offsets are bytes; held-back text waits and its tokens are counted with the piece that carries them."""
-    async with streaming(["Grüße", "", "", " 🚀"]) as running:
-        await trio.sleep(1)
-        check_numbering(running.frames)
-        first, second, end = running.frames
-        assert (first.text, first.token_count, second.text, second.token_count) == ("Grüße", 1, " 🚀", 3)
-        assert end.final.finish_reason is FinishReason.STOP
-        assert end.final.digest == hashlib.sha256("Grüße 🚀".encode()).digest()
-        assert (end.final.usage.prompt_tokens, end.final.usage.completion_tokens) == (1, 4)
-        assert end.final.timing.egress_ms >= 0
+async def test_stream_writes_before_it_publishes(autojump_clock) -> None:
+    """No frame can be read that isn't in the store."""
+    async with streaming() as stream:
+        stream.store.commit_s = 0.003
+        while not stream.over.is_set():
+            assert stream.tail.last_id <= len(stream.store.records)
+            await trio.sleep(0.001)
+        check(stream)
+        final = stream.store.frames[-1].final
+        assert final.digest == hashlib.sha256("".join(PIECES).encode()).digest()
+        assert (final.finish_reason, stream.store.finish) == (FinishReason.STOP, "stop")
+        assert (final.usage.prompt_tokens, final.usage.completion_tokens) == (1, 300)
+        assert [record.token_ids for record in stream.store.records[:2]] == [(1,), (2,)]
 
 
-async def test_stream_sends_nothing_while_its_window_is_full(autojump_clock) -> None:
-    """Without acknowledgements: 32 frames, then the engine is paused; each ack lets it go on."""
-    async with streaming([f"{number} " for number in range(300)]) as running:
-        await trio.sleep(60)
-        assert len(running.frames) == running.stream.in_flight == 32
-        assert running.engine.paused
-        while not isinstance(running.frames[-1], Flush):
-            running.stream.acknowledge(running.frames[-1].id, trio.current_time())
-            await trio.sleep(0.03)
-            assert running.stream.in_flight <= running.stream.window_size <= 128
-        check_numbering(running.frames)
-        assert running.text == "".join(f"{number} " for number in range(300))
-        assert not running.engine.active
+async def test_stream_writes_together_what_came_while_it_wrote(autojump_clock) -> None:
+    """A slow disk makes commits larger, not streams longer than they must be."""
+    async with streaming(PIECES[:100]) as stream:
+        stream.store.commit_s = 0.025
+        await stream.over.wait()
+        check(stream, "".join(PIECES[:100]))
+        assert stream.store.appends < 60
 
 
-async def test_stream_refuses_an_ack_of_what_was_never_sent(autojump_clock) -> None:
-    """A client that acknowledges the future breaks the protocol."""
-    async with streaming(["a"] * 100) as running:
+async def test_stream_runs_at_its_readers_pace(autojump_clock) -> None:
+    """With no room in the window the engine is paused; an acknowledgement lets it go on."""
+    async with streaming(reader=32) as stream:
         await trio.sleep(5)
-        with pytest.raises(RemoteProtocolError):
-            running.stream.acknowledge(33, trio.current_time())
-        running.stream.acknowledge(32, trio.current_time())
-        running.stream.acknowledge(1, trio.current_time())
+        assert stream.tail.last_id == 32
+        assert stream.engine.paused
+        while not stream.over.is_set():
+            stream.reader.acknowledge()
+            await trio.sleep(0.1)
+            assert stream.reader.in_flight <= 32
+        check(stream)
 
 
-@pytest.mark.parametrize("after_s", [0.0, 0.015, 60])
-async def test_stream_cancelled_at_any_time_ends_within_a_step(autojump_clock, after_s) -> None:
-    """Before the first token, between two, and when the client has long stopped reading."""
-    async with streaming(["x"] * 1000) as running:
+async def test_stream_runs_at_the_pace_of_its_quickest_reader(autojump_clock) -> None:
+    """One that stands still holds nobody up."""
+    async with streaming(reader=32) as stream, trio.open_nursery() as nursery:
+        quick = Reader(stream)
+        stream.add_reader(quick)
+        nursery.start_soon(quick.run)
+        await stream.over.wait()
+        check(stream)
+        nursery.cancel_scope.cancel()
+
+
+async def test_stream_is_parked_when_its_reader_stands_still_and_goes_on_after(autojump_clock) -> None:
+    """Its place in the engine goes to others; the rest comes at the next token."""
+    async with streaming(reader=32) as stream:
+        await trio.sleep(9)
+        assert stream.engine.active
+        assert not stream.is_parked
+        await trio.sleep(3)
+        assert not stream.engine.active
+        assert stream.is_parked
+        stream.reader.window = 10**9
+        stream.reader.acknowledge()
+        await stream.over.wait()
+        check(stream)
+        assert len(stream.engine.requests) == 2
+        assert len(stream.engine.requests[1].generated_ids) == 32
+
+
+@pytest.mark.parametrize("grace_s", [0, 1])
+async def test_stream_without_a_reader_leaves_memory_after_its_grace(autojump_clock, grace_s) -> None:
+    """What it has is in the journal; it has no end there, and its generation is gone."""
+    async with streaming(reader=False, limits={"orphan_grace_s": grace_s}) as stream:
+        began_s = trio.current_time()
+        await stream.over.wait()
+        assert trio.current_time() - began_s == pytest.approx(grace_s, abs=0.05)
+        assert stream.store.finish is None
+        assert len(stream.store.records) == pytest.approx(grace_s * 100, abs=5)
+        await trio.sleep(0.05)
+        assert not stream.engine.active
+
+
+async def test_stream_whose_reader_comes_back_in_time_never_notices(autojump_clock) -> None:
+    """The grace begins anew each time that the last one leaves."""
+    async with streaming(limits={"orphan_grace_s": 1}) as stream:
+        for _ in range(3):
+            await trio.sleep(0.2)
+            stream.remove_reader(stream.reader)
+            stream.remove_reader(stream.reader)
+            await trio.sleep(0.7)
+            stream.add_reader(stream.reader)
+        await stream.over.wait()
+        check(stream)
+        assert len(stream.engine.requests) == 1
+
+
+@pytest.mark.parametrize("reader", [True, False, 32])
+@pytest.mark.parametrize("after_s", [0.0, 0.015, 5, 15])
+async def test_stream_cancelled_at_any_time_ends_within_a_step(autojump_clock, after_s, reader) -> None:
+    """Before the first token, between two, detached, paused, parked: with the normal end."""
+    async with streaming(["x"] * 10_000, reader=reader) as stream:
         await trio.sleep(after_s)
-        running.stream.cancel()
-        running.stream.cancel()
+        stream.cancel()
+        stream.cancel()
         await trio.sleep(0.03)
-        check_numbering(running.frames)
-        final = running.frames[-1].final
+        assert stream.over.is_set()
+        check(stream, "x" * (len(stream.store.records) - 1))
+        final = stream.store.frames[-1].final
         assert final.finish_reason is FinishReason.CANCELLED
-        assert final.digest == hashlib.sha256(running.text.encode()).digest()
-        assert not running.engine.active
-
-
-async def test_stream_cancelled_when_only_its_end_is_left_says_how_it_ended(autojump_clock) -> None:
-    """All text was sent but the window is full: the cancel lets the end pass."""
-    async with streaming(["x"] * 32) as running:
-        await trio.sleep(60)
-        assert len(running.frames) == 32
-        running.stream.cancel()
-        await trio.sleep(0.01)
-        assert running.frames[-1].final is not None
-        running.stream.acknowledge(33, trio.current_time())
-        check_numbering(running.frames)
+        assert final.digest == hashlib.sha256(b"x" * (len(stream.store.records) - 1)).digest()
+        assert stream.tail.after(stream.tail.last_id - 1)[0].out_of_turn
+        assert not stream.engine.active
 
 
 async def test_stream_stops_at_its_deadline(autojump_clock) -> None:
-    """Running or waiting for the window, it ends with the deadline's own code."""
-    for script in (["x"] * 10_000, ["x"] * 100):
-        async with streaming(script, deadline_s=trio.current_time() + 0.2) as running:
-            await trio.sleep(0.22)
-            check_numbering(running.frames)
-            assert running.frames[-1].code is ErrorCode.DEADLINE_EXCEEDED
+    """Running, paused or parked, it ends with the deadline's own code."""
+    for reader, deadline_s in ((True, 0.2), (32, 3), (32, 20)):
+        async with streaming(reader=reader, deadline_s=trio.current_time() + deadline_s) as stream:
+            await trio.sleep(deadline_s + 0.02)
+            assert stream.store.frames[-1].code is ErrorCode.DEADLINE_EXCEEDED
             await trio.sleep(0.02)
-            assert not running.engine.active
+            assert not stream.engine.active
 
 
 async def test_stream_failed_from_outside_ends_with_a_retryable_error(autojump_clock) -> None:
-    """At shutdown a reader that doesn't read is told all the same; the first reason stands."""
-    async with streaming(["x"] * 1000) as running:
-        await trio.sleep(60)
-        running.stream.fail(ErrorCode.DRAINING, "bye")
-        running.stream.fail(ErrorCode.INTERNAL, "again")
+    """The first reason stands."""
+    async with streaming(["x"] * 1000) as stream:
+        await trio.sleep(1)
+        stream.fail(ErrorCode.DRAINING, "bye")
+        stream.fail(ErrorCode.INTERNAL, "again")
         await trio.sleep(0.05)
-        end = running.frames[-1]
+        end = stream.store.frames[-1]
         assert (end.code, end.message, end.retryable) == (ErrorCode.DRAINING, "bye", True)
+
+
+async def test_stream_stopped_stays_as_it_is(autojump_clock) -> None:
+    """No end is written: somebody goes on with it."""
+    async with streaming() as stream:
+        await trio.sleep(0.1)
+        stream.stop()
+        await stream.over.wait()
+        assert stream.store.finish is None
+        await trio.sleep(0.05)
+        assert not stream.engine.active
 
 
 async def test_stream_ends_with_the_sequences_own_error(autojump_clock) -> None:
     """A row without usable probabilities fails alone, after what it had."""
-    async with streaming(["a", "b"], errors={2: NumericalError("NaN")}) as running:
-        await trio.sleep(1)
-        check_numbering(running.frames)
-        assert running.text == "ab"
-        assert (running.frames[-1].code, running.frames[-1].retryable) == (ErrorCode.NUMERICAL_ERROR, False)
+    async with streaming(["a", "b"], errors={2: NumericalError("NaN")}) as stream:
+        await stream.over.wait()
+        check(stream, "ab")
+        end = stream.store.frames[-1]
+        assert (end.code, end.retryable) == (ErrorCode.NUMERICAL_ERROR, False)
 
 
 async def test_stream_ends_retryably_when_the_engine_dies(autojump_clock) -> None:
     """The cause stays in the server's log."""
-    async with streaming(["a"] * 10, fail_at_step=4) as running:
-        await trio.sleep(1)
-        end = running.frames[-1]
+    async with streaming(["a"] * 10, fail_at_step=4) as stream:
+        await stream.over.wait()
+        end = stream.store.frames[-1]
         assert (end.code, end.retryable) == (ErrorCode.ENGINE_FAILED, True)
         assert "scripted" not in end.message
-        check_numbering(running.frames)
-
-
-async def test_stream_commits_a_segment_when_it_is_full(autojump_clock) -> None:
-    """A non-final FLUSH, numbered like any frame, before text beyond the limit."""
-    async with streaming(["12345"] * 6, segment_bytes=10) as running:
-        await trio.sleep(1)
-        check_numbering(running.frames)
-        kinds = ["f" if isinstance(frame, Flush) else "d" for frame in running.frames]
-        assert "".join(kinds) == "ddfddfddf"
 
 
 async def test_stream_with_a_bug_in_its_way_is_internal(autojump_clock) -> None:
     """Text that can't be encoded is contained: it ends this stream, and says no more than that."""
-    async with streaming(["ok", "\ud800"]) as running:
-        await trio.sleep(1)
-        end = running.frames[-1]
-        assert (end.code, end.retryable) == (ErrorCode.INTERNAL, False)
-        assert not running.engine.active
+    async with streaming(["ok", "\ud800"]) as stream:
+        await stream.over.wait()
+        check(stream, "ok")
+        assert (stream.store.frames[-1].code, stream.store.frames[-1].retryable) == (
+            ErrorCode.INTERNAL,
+            False,
+        )
 
 
-async def test_stream_returns_when_the_connection_closes(autojump_clock) -> None:
-    """A closed outbox ends the stream and frees the sequence."""
-    async with streaming(["x"] * 1000) as running:
+async def test_stream_that_lost_its_session_touches_nothing_more(autojump_clock) -> None:
+    """It just leaves; what it couldn't write was never public."""
+    async with streaming() as stream:
+        stream.store.fault = lambda _: SessionLost() if stream.store.records[5:] else None
+        await stream.over.wait()
+        assert stream.tail.last_id == 6
         await trio.sleep(0.05)
-        running.outbox.close()
-        await trio.sleep(0.05)
-        assert not running.engine.active
+        assert not stream.engine.active
+
+
+async def test_stream_writes_again_what_found_no_room(autojump_clock) -> None:
+    """The same frames, once and in order."""
+    async with streaming() as stream:
+        stream.store.fault = lambda _: JournalFull(new_work=False) if stream.store.appends % 3 else None
+        await stream.over.wait()
+        check(stream)
+
+
+async def test_stream_that_cannot_even_write_its_end_says_so(autojump_clock) -> None:
+    """Nothing is published; whoever runs it decides."""
+
+    async def fill_up() -> None:
+        async with streaming() as stream:
+            stream.store.fault = lambda _: JournalFull(new_work=False)
+            await trio.sleep(60)
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await fill_up()
+    assert caught.group_contains(JournalFull)
+
+
+async def test_stream_without_durability_writes_nothing_and_loses_nothing(autojump_clock) -> None:
+    """Its tail is the only copy: it is kept until the reader has it, and its row is ended."""
+    async with streaming(["y" * 1000] * 100, durable=False, limits={"tail_bytes": 2000}) as stream:
+        await stream.over.wait()
+        await trio.sleep(0.1)
+        assert stream.store.records == []
+        assert stream.store.abandoned
+        assert stream.tail.is_ended
+        assert stream.reader.sent_id == stream.tail.last_id == 102  # a segment's end among them
+        assert stream.tail.first_id > 90
+
+
+async def test_stream_that_is_cancelled_while_it_writes_loses_nothing_of_what_was_written(
+    autojump_clock,
+) -> None:
+    """Parked in the middle of an append, it goes on behind what the journal has."""
+    async with streaming(reader=False, limits={"orphan_grace_s": 0.1}) as stream:
+        stream.store.commit_s = 0.004
+        await stream.over.wait()
+        assert stream.tail.last_id == len(stream.store.records)

@@ -1,0 +1,150 @@
+"""Tests of `seedance_server.sender`."""
+
+import hashlib
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+
+from seedance_server.engine.sequence import SequenceOutput
+from seedance_server.errors import OutboxClosed
+from seedance_server.frame_draft import Ending, Position, draft_ending, draft_frames
+from seedance_server.frame_source import FrameSource
+from seedance_server.outbox import Outbox
+from seedance_server.sender import Sender
+from seedance_server.tail import FrameTail
+from seedance_wire.errors import RemoteProtocolError
+from seedance_wire.messages import Delta, ErrorCode
+
+
+class Sending:
+    """A sender at work on a tail, and what it has put into its outbox."""
+
+    def __init__(self, count: int, *, after_id: int = 0, digest=None, ends: bool = True, out_of_turn=False):
+        outputs = [SequenceOutput(id=1, text=f"{number} é", token_ids=(1,)) for number in range(count)]
+        made = draft_frames(1, Position(), outputs, segment_bytes=1 << 20)
+        end = draft_ending(
+            1, made.position, Ending(ErrorCode.INTERNAL, "", False), (), out_of_turn=out_of_turn
+        )
+        self.made = [entry.frame for entry in (*made.frames, *end.frames)]
+        self.tail = FrameTail(0, 1 << 20)
+        self.tail.publish(made.frames)
+        self.end = end.frames
+        if ends:
+            self.tail.publish(self.end)
+        self.outbox = Outbox(frame_bytes=1 << 20, control_messages=8, batch_bytes=1 << 16)
+        self.frames, self.noted, self.lasts, self.written = [], [], [], 0
+        self.sender = Sender(
+            FrameSource(None, "s", 1, self.tail),
+            self.outbox,
+            stream_id=9,
+            epoch=4,
+            after_id=after_id,
+            digest=digest,
+            on_sent=lambda frame_id, digest: self.noted.append((frame_id, digest)),
+            on_last=lambda: self.lasts.append(self.sender.sent_id),
+            on_first_written=self.note_written,
+        )
+
+    def note_written(self) -> None:
+        self.written += 1
+
+    async def write(self) -> None:
+        while (batch := await self.outbox.take()) is not None:
+            self.frames += batch.messages
+            batch.written()
+
+    @asynccontextmanager
+    async def at_work(self):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.write)
+            nursery.start_soon(self.sender.run)
+            yield self
+            nursery.cancel_scope.cancel()
+
+
+async def test_sender_never_sends_more_than_the_window_takes(autojump_clock) -> None:
+    """32 frames, then nothing; each acknowledgement lets it go on; each frame once, as this connection's."""
+    async with Sending(300).at_work() as sending:
+        sender = sending.sender
+        await trio.sleep(60)
+        assert len(sending.frames) == sender.in_flight == sender.window_size == 32
+        assert sender.room == 0
+        while len(sending.frames) < 301:
+            sender.acknowledge(sending.frames[-1].id, trio.current_time())
+            await trio.sleep(0.01)
+            assert sender.in_flight <= sender.window_size <= 128
+        assert [frame.id for frame in sending.frames] == list(range(1, 302))
+        assert {(frame.stream_id, frame.epoch) for frame in sending.frames} == {(9, 4)}
+        assert [getattr(frame, "text", "") for frame in sending.frames] == [
+            getattr(frame, "text", "") for frame in sending.made
+        ]
+
+
+async def test_sender_begins_behind_any_frame_with_a_window_of_its_own(autojump_clock) -> None:
+    """What an earlier connection was sent doesn't count; acknowledging it is no error."""
+    async with Sending(100, after_id=70).at_work() as sending:
+        sending.sender.acknowledge(70, 0)
+        await trio.sleep(1)
+        assert [frame.id for frame in sending.frames] == list(range(71, 102))
+        sending.sender.acknowledge(60, trio.current_time())
+        assert sending.sender.in_flight == 31
+        sending.sender.acknowledge(101, trio.current_time())
+        assert sending.sender.in_flight == 0
+
+
+async def test_sender_refuses_an_acknowledgement_of_what_was_never_sent(autojump_clock) -> None:
+    """A client that acknowledges the future breaks the protocol."""
+    async with Sending(100).at_work() as sending:
+        await trio.sleep(5)
+        with pytest.raises(RemoteProtocolError):
+            sending.sender.acknowledge(33, trio.current_time())
+        sending.sender.acknowledge(32, trio.current_time())
+        sending.sender.acknowledge(1, trio.current_time())
+
+
+@pytest.mark.parametrize("out_of_turn", [False, True])
+async def test_sender_lets_only_an_end_from_outside_pass_a_full_window(autojump_clock, out_of_turn) -> None:
+    """Who has stopped reading could never be told otherwise; its acknowledgement is no error then."""
+    async with Sending(32, out_of_turn=out_of_turn).at_work() as sending:
+        await trio.sleep(5)
+        assert len(sending.frames) == 32 + out_of_turn
+        sending.sender.acknowledge(len(sending.frames), trio.current_time())
+        await trio.sleep(0.01)
+        assert len(sending.frames) == 33
+
+
+async def test_sender_tells_what_it_sent_with_the_texts_digest(autojump_clock) -> None:
+    """Its own where it knows the beginning, else the tail's; before the last frame it says so."""
+    for after_id, digest in ((0, hashlib.sha256()), (3, None)):
+        async with Sending(20, after_id=after_id, digest=digest).at_work() as sending:
+            await trio.sleep(1)
+            for frame_id, noted in sending.noted:
+                text = "".join(frame.text for frame in sending.made[:frame_id] if isinstance(frame, Delta))
+                assert noted == hashlib.sha256(text.encode()).digest()[:16]
+            assert [frame_id for frame_id, _ in sending.noted] == list(range(after_id + 1, 21))
+            assert sending.lasts == [20]
+            assert sending.written == (after_id == 0)
+
+
+async def test_sender_waits_for_frames_to_come_and_ends_with_the_last(autojump_clock) -> None:
+    """It returns after the terminal frame, never before."""
+    sending = Sending(3, ends=False)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(sending.write)
+        with trio.move_on_after(5) as patience:
+            await sending.sender.run()
+        assert patience.cancelled_caught
+        assert sending.sender.sent_id == 3
+        sending.tail.publish(sending.end)
+        await sending.sender.run()
+        assert sending.sender.sent_id == 4
+        nursery.cancel_scope.cancel()
+
+
+async def test_sender_ends_with_its_connection(autojump_clock) -> None:
+    """A closed outbox ends it."""
+    sending = Sending(3)
+    sending.outbox.close()
+    with pytest.raises(OutboxClosed):
+        await sending.sender.run()

@@ -92,6 +92,11 @@ class Link:
         self._patience = trio.CancelScope()  # until the server has greeted
         self._serving = trio.CancelScope()
 
+    @property
+    def ended_by(self) -> SeedanceError | None:
+        """Why the present connection is over, if it is."""
+        return self._over
+
     async def run(self) -> SeedanceError | None:
         """Keeps connected while that is needed; returns why no more, None after the last word was said."""
         while True:
@@ -156,7 +161,7 @@ class Link:
                 except SeedanceError as error:
                     self._end(error)
                 except DivergedError as error:
-                    self._end(Diverged(str(error)))
+                    self._end(Diverged(str(error), close_code=error.close_code))
                 except RemoteProtocolError as error:
                     message = f"the server broke the protocol: {error}"
                     self._end(ProtocolError(message, close_code=error.close_code))
@@ -171,7 +176,7 @@ class Link:
                 waited = f"{self._limits.handshake_timeout_s:g} s"
                 self._end(ConnectFailed(f"the server did not answer HELLO within {waited}"))
                 nursery.cancel_scope.cancel()
-        if isinstance(self._over, ProtocolError):
+        if isinstance(self._over, ProtocolError | Diverged):
             await transport.aclose(self._over.close_code or 4400)
         else:
             await transport.aclose()

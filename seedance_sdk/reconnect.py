@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from attrs import frozen
 
-from seedance_sdk.errors import ConnectFailed, ConnectionFailed, ProtocolError, SeedanceError
+from seedance_sdk.errors import ConnectFailed, Diverged, ProtocolError, SeedanceError
 
 __all__ = [
     "CLOSE_REACTIONS",
@@ -88,16 +88,20 @@ def reaction_to(error: SeedanceError) -> Reaction:
     """Says what to do about the error that ended a connection, or an attempt to make one."""
     if isinstance(error, ProtocolError):  # first: one that this side found carries the code it closed with
         return Reaction.RAISE
+    if isinstance(error, Diverged):  # one stream is lost by it, and the others are sound
+        return Reaction.RESUME
     if error.status is not None:
-        if error.status in _WAITING_STATUSES:
-            return Reaction.WAIT
-        passing = error.status >= 500 or error.status in _PASSING_STATUSES
-        return Reaction.RESUME if passing else Reaction.RAISE
+        return _reaction_to_status(error.status)
     if error.close_code is not None:
         return CLOSE_REACTIONS.get(error.close_code, Reaction.RESUME)
-    if isinstance(error, ConnectFailed):
-        return Reaction.RESUME if error.retryable else Reaction.RAISE
-    return Reaction.RESUME if type(error) is ConnectionFailed else Reaction.RAISE
+    passing = isinstance(error, ConnectFailed) and error.retryable
+    return Reaction.RESUME if passing else Reaction.RAISE
+
+
+def _reaction_to_status(status: int) -> Reaction:
+    if status in _WAITING_STATUSES:
+        return Reaction.WAIT
+    return Reaction.RESUME if status >= 500 or status in _PASSING_STATUSES else Reaction.RAISE
 
 
 def full_jitter(

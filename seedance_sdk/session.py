@@ -236,9 +236,11 @@ class Session:
         return generation
 
     def _made_from(self, bookmark: Bookmark) -> bool:
-        """Whether the session began with this bookmark, and now its stream is asked for; true once."""
-        first, self._first_bookmark = self._first_bookmark, None
-        return first is bookmark
+        """Whether the session began with this very bookmark; true once."""
+        if bookmark is not self._first_bookmark:
+            return False
+        self._first_bookmark = None
+        return True
 
     async def _answered(self, generation: Generation) -> None:
         try:
@@ -350,7 +352,7 @@ class Session:
     def _lose(self, event: StreamLost) -> None:
         """A stream, or a request that was not answered, can't be had any more."""
         if event.failure is None:
-            error: SeedanceError = ConnectionLost("the stream was not kept, and was lost with its connection")
+            error = self._link.ended_by or ConnectionLost("the stream was lost with its connection")
         else:
             error = error_of_resume(
                 event.failure, first_available_id=event.first_available_id, last_id=event.last_id

@@ -253,12 +253,10 @@ def _refusal(stream: GuardedStream, limits: Limits) -> SeedanceError:
         return ProtocolError(f"the connection was given up: {stream.tripped}")
     if stream.status is not None and stream.status != 101:
         return error_of_status(stream.status, stream.detail, stream.retry_after_ms)
-    if stream.cut_short:
-        return ConnectFailed("the connection was cut inside the answer to the upgrade")
+    if stream.cut_short or (stream.ended.is_set() and not stream.answered):
+        return ConnectFailed("the server closed the connection before it answered the upgrade")
     if stream.status == 101:
         return ProtocolError("the server upgraded the connection, but not to this protocol")
     if stream.answered:
         return ProtocolError("the server's answer to the upgrade is not HTTP; is this its port?")
-    if stream.ended.is_set():
-        return ConnectFailed("the server closed the connection before it answered the upgrade")
     return ConnectFailed(f"the server did not answer the upgrade within {limits.handshake_timeout_s:g} s")

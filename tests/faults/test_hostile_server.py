@@ -9,10 +9,10 @@ import trio
 import trio.testing
 from attrs import evolve
 
-from seedance_sdk.errors import ConnectFailed, ConnectionFailed, ProtocolError
+from seedance_sdk.errors import ConnectFailed, ConnectionFailed, Diverged, ProtocolError
 from seedance_sdk.limits import Limits
 from seedance_wire.errors import CloseCode
-from seedance_wire.messages import Hello
+from seedance_wire.messages import Durability, Hello
 from tests.sdk.hand_server import FOREVER, HandServer, asked, begin, delta, final, opened, running
 from tests.sdk.raw_server import BINARY, CLOSE, PING, PONG, TEXT, RawServer, connected, frame
 
@@ -151,25 +151,50 @@ async def test_session_garbage_is_a_protocol_error(
         assert server.wire.client_close_code in {1003, 1007, 1009, 4400}
 
 
-async def test_session_wrong_digest_is_a_protocol_error() -> None:
-    """Text that is not what the server computed never passes for a complete answer."""
+async def test_session_wrong_digest_ends_that_stream_and_no_other(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Text that is not what the server computed never passes for a complete answer; the rest goes on."""
     server = HandServer()
     async with opened(server) as session:
-        generation = await begin(session, server)
+        wrong, sound = [await begin(session, server, number) for number in (1, 2)]
         await server.say(delta(1, 1, "a", 0))
         end = final(1, 2, "a")
         assert end.final is not None
         await server.say(evolve(end, final=evolve(end.final, digest=bytes(32))))
-        assert await generation.receive() is not None
-        with pytest.raises(ProtocolError, match="not the one that was sent"):
-            await generation.receive()
+        assert await wrong.receive() is not None
+        with pytest.raises(Diverged):
+            await wrong.receive()
+        await server.left()
+        assert server.wire.client_close_code == CloseCode.BAD_MESSAGE
+        await server.again()
+        assert (await server.resume()).stream_id == 2
+        await server.say(final(2, 1, ""))
+        assert await sound.receive() is not None
 
 
-async def test_session_gap_is_a_protocol_error() -> None:
-    """A missing frame is never papered over."""
+async def test_session_gap_is_mended_by_resuming_three_times_and_then_an_error() -> None:
+    """A missing frame is never papered over: it is asked for again, and not for ever."""
     server = HandServer()
     async with opened(server) as session:
         generation = await begin(session, server)
+        await server.say(delta(1, 1, "a", 0))
+        for _ in range(3):
+            server.connection.send(delta(1, 2, "lost", 1))
+            await server.say(delta(1, 3, "b", 5))
+            assert (await server.resume()).last_processed_id == 1
+        server.connection.send(delta(1, 2, "lost", 1))
+        await server.say(delta(1, 3, "b", 5))
+        assert await generation.receive() is not None
+        with pytest.raises(ProtocolError, match="missing"):
+            await generation.receive()
+
+
+async def test_session_gap_in_a_stream_that_is_not_kept_is_a_protocol_error() -> None:
+    """Where nothing can be asked for again, the stream ends at once."""
+    server = HandServer()
+    async with opened(server) as session:
+        generation = await begin(session, server, durability=Durability.NONE)
         server.connection.send(delta(1, 1, "lost", 0))
         await server.say(delta(1, 2, "a", 4))
         with pytest.raises(ProtocolError):

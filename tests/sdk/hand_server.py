@@ -92,6 +92,19 @@ class HandServer:
         self._connected.set()
         yield MemoryTransport(self.wire)
 
+    async def left(self) -> None:
+        """Waits until the client has closed the connection; `again` waits for the next one."""
+        self._connected = trio.Event()
+        await self.rest()
+
+    def know(self, *, streams: int, messages: int) -> None:
+        """The session has had so many streams and messages of its client's."""
+        self._last_stream_id, self._last_sequence_id = streams, messages
+
+    def forget_last_message(self) -> None:
+        """The client's last message was not kept."""
+        self._last_sequence_id -= 1
+
     async def again(self, *, present: bool = True) -> Hello:
         """Waits for another connection, and greets on it."""
         await self._connected.wait()
@@ -202,8 +215,20 @@ def final(stream_id: int, frame_id: int, text: str, reason: FinishReason = Finis
     )
 
 
-def asked(prompt: str = "x") -> Request:
-    return complete_request(prompt, None, {})
+def asked(prompt: str = "x", **options: object) -> Request:
+    return complete_request(prompt, None, options)
+
+
+def bookmark(stream_id: int, last_processed_id: int, offset: int) -> Bookmark:
+    """A place in a stream of the server's session."""
+    return Bookmark(
+        session_id="s",
+        resume_token=b"token",
+        stream_id=stream_id,
+        last_processed_id=last_processed_id,
+        offset=offset,
+        digest16=bytes(16),
+    )
 
 
 @asynccontextmanager
@@ -242,7 +267,12 @@ async def opened(
         yield session
 
 
-async def begin(session: Session, server: HandServer, stream_id: int = 1) -> Generation:
+async def begin(
+    session: Session,
+    server: HandServer,
+    stream_id: int = 1,
+    durability: Durability = Durability.COMMITTED,
+) -> Generation:
     """Submits and accepts one request."""
     result: list[Generation | None] = []
 
@@ -251,6 +281,6 @@ async def begin(session: Session, server: HandServer, stream_id: int = 1) -> Gen
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(submit)
-        await server.accept(stream_id)
+        await server.accept(stream_id, durability)
     assert result[0] is not None
     return result[0]

@@ -14,9 +14,10 @@ import pytest
 
 from seedance_sdk.blocking import SeedanceClient, Stream
 from seedance_sdk.client import AsyncSeedanceClient
-from seedance_sdk.errors import ClientClosed, ConnectFailed, ConnectionLost, StreamClosed
+from seedance_sdk.errors import ClientClosed, ConnectFailed, PermissionDenied, StreamClosed
+from seedance_sdk.reconnect import ReconnectDetails
 from seedance_sdk.stream import AsyncStream
-from seedance_sdk.testing import Answer, ScriptedServer
+from seedance_sdk.testing import Answer, Cut, ScriptedServer
 from tests.sdk.tcp_server import served
 
 HI: Any = [{"role": "user", "content": "Hi"}]
@@ -114,15 +115,47 @@ def test_slow_consumer_holds_the_server_back_and_nobody_else(connect: Connect) -
     assert len(slow.collect().text) == 1000
 
 
+def test_cut_in_the_middle_is_not_noticed_by_the_loop(connect: Connect) -> None:
+    """The iterator goes on by itself, each piece once."""
+    server = ScriptedServer(Answer("a", Cut(1012), "b", Cut(), "c"))
+    stream = connect(server).chat(messages=HI, stream=True)
+    assert [chunk.delta for chunk in stream] == ["a", "b", "c", ""]
+    assert (stream.text, stream.reconnects, len(server.requests)) == ("abc", 2, 1)
+
+
 def test_failure_in_the_middle_keeps_what_was_received(connect: Connect) -> None:
     """The loop ends with a typed error; the stream still knows the text."""
-    client = connect(ScriptedServer(Answer("a", "b", close_code=1012), Answer("c")))
+    client = connect(ScriptedServer(Answer("a", "b", close_code=1008), Answer("c")))
     stream = client.chat(messages=HI, stream=True)
-    with pytest.raises(ConnectionLost) as caught:
+    with pytest.raises(PermissionDenied) as caught:
         list(stream)
-    assert caught.value.close_code == 1012
+    assert caught.value.close_code == 1008
     assert (stream.text, stream.last_id) == ("ab", 2)
     assert client.chat(messages=HI).text == "c"
+
+
+def test_bookmark_lets_another_client_go_on(connect: Connect) -> None:
+    """One client leaves the stream, another takes it up behind the last piece taken."""
+    server = ScriptedServer(Answer(*"abcd"))
+    first = connect(server)
+    stream = first.chat(messages=HI, stream=True)
+    assert [next(stream).delta for _ in range(2)] == ["a", "b"]
+    assert stream.bookmark.last_processed_id == 2
+    bookmark = stream.detach().to_str()
+    first.close()
+    resumed = connect(server).resume(bookmark)
+    assert resumed.collect().text == "cd"
+    assert server.cancelled == []
+
+
+def test_hook_hears_of_reconnects(connect: Connect) -> None:
+    """Counters and logs need no subclass."""
+    heard: list[ReconnectDetails] = []
+    server = ScriptedServer(Answer("a", Cut(1012), "b"))
+    with SeedanceClient(connector=server, on_reconnect=heard.append, dice=lambda: 0.0) as client:
+        assert client.chat(messages=HI).text == "ab"
+    assert [(details.attempt, details.wait_for_s, details.streams) for details in heard] == [(1, 0.0, 1)]
+    assert heard[0].caused_by.close_code == 1012
 
 
 @pytest.mark.parametrize("how", ["close", "with", "break and del"])

@@ -15,14 +15,14 @@ from seedance_sdk.client import AsyncSeedanceClient
 from seedance_sdk.errors import (
     AuthenticationError,
     ClientClosed,
-    ConnectionLost,
     ContextLengthExceeded,
     DeadlineExceeded,
     InvalidRequest,
+    PermissionDenied,
     RequestTimeout,
     UnsupportedEventLoop,
 )
-from seedance_sdk.testing import Answer, ErrorCode, Refusal, ScriptedServer
+from seedance_sdk.testing import Answer, Cut, ErrorCode, Refusal, ScriptedServer
 from tests.sdk.hand_server import HandServer
 
 HI: Any = [{"role": "user", "content": "Hi"}]
@@ -67,24 +67,37 @@ async def test_client_connects_once_for_all_who_ask_at_once() -> None:
     assert len(server.endpoints) == 1
 
 
-async def test_client_connects_anew_after_a_lost_connection() -> None:
-    """The stream in the middle fails; the next request has a new connection."""
-    server = ScriptedServer(Answer("a", close_code=1011), Answer("b"))
+async def test_client_goes_on_after_a_lost_connection(autojump_clock: trio.testing.MockClock) -> None:
+    """A cut in the middle costs a reconnect, for all streams together, and no piece."""
+    server = ScriptedServer(Answer("a", Cut(1011), "b"), Answer("c", Cut(), "d"))
     async with AsyncSeedanceClient(connector=server) as client:
-        with pytest.raises(ConnectionLost) as caught:
+        assert (await client.complete(prompt="x")).text == "ab"
+        assert (await client.complete(prompt="y")).text == "cd"
+    assert len(server.endpoints) == 3
+    assert len(server.requests) == 2
+
+
+async def test_client_takes_a_new_session_after_a_final_end() -> None:
+    """The stream in the middle fails with the reason; the next request begins anew."""
+    server = ScriptedServer(Answer("a", close_code=1008), Answer("b"))
+    async with AsyncSeedanceClient(connector=server) as client:
+        with pytest.raises(PermissionDenied) as caught:
             await client.complete(prompt="x")
-        assert (caught.value.partial, caught.value.close_code) == ("a", 1011)
+        assert (caught.value.partial, caught.value.close_code) == ("a", 1008)
         assert (await client.complete(prompt="y")).text == "b"
     assert len(server.endpoints) == 2
 
 
-async def test_client_connects_anew_after_an_idle_connection_was_closed() -> None:
+async def test_client_connects_anew_after_an_idle_connection_was_closed(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     """A connection that ended between requests costs the next one nothing."""
     server = ScriptedServer(Answer("a"), Answer("b"))
     async with AsyncSeedanceClient(connector=server) as client:
         await client.complete(prompt="x")
         server.close(1001)
-        await trio.testing.wait_all_tasks_blocked()
+        await trio.sleep(3600)
+        assert len(server.endpoints) == 1  # nobody needs a connection, so none is made
         assert (await client.complete(prompt="y")).text == "b"
 
 

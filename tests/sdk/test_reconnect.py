@@ -12,6 +12,7 @@ from seedance_sdk.errors import (
     ClientClosed,
     ConnectFailed,
     ConnectionFailed,
+    Diverged,
     ProtocolError,
     SeedanceError,
 )
@@ -88,6 +89,7 @@ def test_status_of_a_refused_upgrade_has_its_reaction(status: int, reaction: Rea
         (ProtocolError("a flood of pings", close_code=1006), Reaction.RAISE),
         (ProtocolError("a message over 1000 bytes", close_code=1009), Reaction.RAISE),
         (ClientClosed("closed"), Reaction.RAISE),
+        (Diverged("another text", close_code=4400), Reaction.RESUME),
     ],
 )
 def test_failure_of_this_side_has_its_reaction(error: SeedanceError, reaction: Reaction) -> None:

@@ -14,15 +14,16 @@ from attrs import evolve
 
 from seedance_sdk.errors import (
     ClientClosed,
-    ConnectionLost,
     InvalidRequest,
     Overloaded,
+    PermissionDenied,
     ProtocolError,
     RequestTooLarge,
     SeedanceError,
 )
+from seedance_sdk.parameters import resume_request
+from seedance_sdk.reconnect import CLOSE_REACTIONS, Reaction
 from seedance_sdk.session import Session
-from seedance_wire.errors import CloseCode
 from seedance_wire.messages import (
     Ack,
     Bye,
@@ -34,7 +35,17 @@ from seedance_wire.messages import (
     Refused,
     Submit,
 )
-from tests.sdk.hand_server import FOREVER, HandServer, asked, begin, delta, final, opened, running
+from tests.sdk.hand_server import (
+    FOREVER,
+    HandServer,
+    asked,
+    begin,
+    bookmark,
+    delta,
+    final,
+    opened,
+    running,
+)
 
 
 async def test_session_says_hello_first_and_waits_for_welcome() -> None:
@@ -166,25 +177,29 @@ async def test_session_reader_that_stalls_holds_back_only_its_stream() -> None:
         assert not stalled.ended
 
 
-@pytest.mark.parametrize("code", [code for code in CloseCode if code != 1000])
-async def test_session_lost_connection_ends_every_stream_with_the_reason(code: CloseCode) -> None:
+FINAL = [code for code, reaction in CLOSE_REACTIONS.items() if reaction is Reaction.RAISE]
+
+
+@pytest.mark.parametrize("code", FINAL)
+async def test_session_final_end_ends_every_stream_with_the_reason(code: int) -> None:
     """All streams learn why, each with an error of its own, after everything that arrived."""
     server = HandServer()
     async with opened(server) as session:
         generations = [await begin(session, server, number) for number in (1, 2)]
         await server.say(delta(1, 1, "a", 0))
-        server.wire.close(code, "why")
+        server.cut(code, "why")
         assert await generations[0].receive() is not None
         errors = []
         for generation in generations:
             with pytest.raises(SeedanceError) as caught:
                 await generation.receive()
-            assert caught.value.close_code == code
+            assert (caught.value.close_code, caught.value.reason) == (code, "why")
             errors.append(caught.value)
         assert errors[0] is not errors[1]
         assert not session.accepts_requests
         with pytest.raises(SeedanceError):
             await session.submit(asked(), FOREVER)
+        assert server.dials == 1
 
 
 async def test_session_request_beyond_the_streams_waits_for_a_place() -> None:
@@ -216,7 +231,7 @@ async def test_session_place_is_free_again_after_refusals_and_cancels() -> None:
             await server.expect(Ack)
 
 
-async def test_session_waiters_learn_that_the_connection_is_lost() -> None:
+async def test_session_waiters_learn_that_the_session_is_over() -> None:
     """Those who wait for a place are not left waiting."""
     server = HandServer(max_streams=1)
     async with opened(server) as session:
@@ -224,13 +239,13 @@ async def test_session_waiters_learn_that_the_connection_is_lost() -> None:
         async with trio.open_nursery() as nursery:
 
             async def wait() -> None:
-                with pytest.raises(ConnectionLost):
+                with pytest.raises(PermissionDenied):
                     await session.submit(asked(), FOREVER)
 
             for _ in range(3):
                 nursery.start_soon(wait)
             await trio.testing.wait_all_tasks_blocked()
-            server.wire.close()
+            server.cut(1008)
 
 
 async def test_session_request_too_large_fails_alone() -> None:
@@ -283,8 +298,10 @@ async def test_session_cancelled_after_submit_sends_cancel_when_the_stream_begin
         assert (await server.expect(Cancel)).stream_id == 7
 
 
-async def test_session_goes_on_after_goaway_and_leaves_with_its_last_stream() -> None:
-    """GOAWAY stops new requests only; then the client itself says goodbye."""
+async def test_session_goes_on_after_goaway_and_leaves_with_its_last_stream(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """GOAWAY stops new requests only; then the client itself closes, and comes back when it is needed."""
     server = HandServer()
     async with opened(server) as session:
         generation = await begin(session, server)
@@ -293,9 +310,30 @@ async def test_session_goes_on_after_goaway_and_leaves_with_its_last_stream() ->
         assert not session.accepts_requests
         assert await session.submit(asked(), FOREVER) is None
         await server.say(delta(1, 1, "a", 0), final(1, 2, "a"))
-        await server.expect(Bye)
+        assert await server.rest() == []  # no goodbye: the session is not over
+        assert server.wire.client_close_code == 1000
         chunks = [await generation.receive() for _ in range(2)]
         assert [chunk.delta for chunk in chunks if chunk] == ["a", ""]
+        await trio.sleep(3600)
+        assert session.accepts_requests
+        assert server.dials == 1
+
+
+async def test_session_request_that_continues_a_stream_waits_for_its_server_to_leave(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Earlier turns are known in their session only, so the next turn follows it to another server."""
+    server = HandServer()
+    async with opened(server) as session, trio.open_nursery() as nursery:
+        await begin(session, server)
+        await server.say(GoAway(reason="restart"))
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(session.submit, asked(continues=1), FOREVER)
+        await server.silent()
+        server.cut(1001)
+        await server.again()
+        await server.resume()
+        assert (await server.accept(2)).continues == 1
 
 
 async def test_session_request_that_crosses_goaway_may_be_tried_elsewhere() -> None:
@@ -316,12 +354,13 @@ async def test_session_request_that_crosses_goaway_may_be_tried_elsewhere() -> N
         assert results == [None]
 
 
-async def test_session_aclose_says_bye_and_ends_streams(autojump_clock: trio.testing.MockClock) -> None:
+async def test_session_aclose_cancels_streams_and_says_bye(autojump_clock: trio.testing.MockClock) -> None:
     """The server hears that we leave; readers hear that the client was closed."""
     server = HandServer()
     async with opened(server) as session:
         generation = await begin(session, server)
         await session.aclose()
+        assert (await server.expect(Cancel)).stream_id == 1
         await server.expect(Bye)
         assert server.wire.client_close_code == 1000
         with pytest.raises(ClientClosed):
@@ -382,3 +421,93 @@ async def test_session_sends_nothing_after_the_server_broke_the_protocol() -> No
             assert await generation.receive() is not None
             with pytest.raises(ProtocolError):
                 await generation.receive()
+
+
+async def test_session_aclose_leaves_detached_streams_and_keeps_the_session(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """A stream that another client will take up is neither cancelled nor said goodbye to."""
+    server = HandServer()
+    async with opened(server) as session:
+        left, read = [await begin(session, server, number) for number in (1, 2)]
+        left.detach()
+        await session.aclose()
+        assert [getattr(event, "stream_id", None) for event in await server.rest()] == [2]
+        assert server.wire.client_close_code == 1000
+        with pytest.raises(ClientClosed):
+            await read.receive()
+
+
+@pytest.mark.parametrize("when", ["connected", "cut"])
+async def test_session_with_only_detached_streams_needs_no_connection(
+    when: str, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Nobody waits for them here."""
+    server = HandServer()
+    async with opened(server) as session:
+        generation = await begin(session, server)
+        if when == "connected":
+            generation.detach()
+            server.cut()
+        else:
+            server.cut()
+            await trio.testing.wait_all_tasks_blocked()
+            generation.detach()
+        await trio.sleep(3600)
+        assert server.dials == (1 if when == "connected" else 2)
+        assert session.accepts_requests
+
+
+async def test_session_resumes_several_bookmarks_over_one_connection(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """A program that died in the middle of many streams goes on with all; none supersedes another."""
+    server = HandServer()
+    server.know(streams=3, messages=3)
+    marks = [resume_request(bookmark(number, 4, 9), {}) for number in (2, 3)]
+    async with running(server, bookmark=marks[0].bookmark) as session, trio.open_nursery() as nursery:
+        for mark in marks:
+            nursery.start_soon(session.resume, mark, FOREVER)
+        await server.greet()
+        asked_for = [await server.resume() for _ in marks]
+        assert {(resume.stream_id, resume.last_processed_id) for resume in asked_for} == {(2, 4), (3, 4)}
+        assert session.id == "s"
+        nursery.cancel_scope.cancel()
+
+
+async def test_session_stream_that_goes_on_here_is_not_resumed_again() -> None:
+    """Two readers of one stream would get half of it each."""
+    server = HandServer()
+    async with opened(server) as session:
+        generation = await begin(session, server)
+        request = resume_request(generation.bookmark, {})
+        for leave in (lambda: None, generation.detach):
+            leave()
+            with pytest.raises(InvalidRequest, match="already"):
+                await session.resume(request, FOREVER)
+
+
+async def test_session_request_too_long_for_a_proxy_fails_alone(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """1009 ends the request that was too large, and the others go on."""
+    server = HandServer()
+    async with opened(server) as session, trio.open_nursery() as nursery:
+        stream = await begin(session, server)
+        nursery.start_soon(session.submit, asked("short"), FOREVER)
+        await server.expect(Submit)
+
+        async def fail() -> None:
+            with pytest.raises(RequestTooLarge) as caught:
+                await session.submit(asked("x" * 1000), FOREVER)
+            assert caught.value.close_code == 1009
+
+        nursery.start_soon(fail)
+        await server.expect(Submit)
+        server.forget_last_message()
+        server.cut(1009)
+        await server.again()
+        await server.resume()
+        assert (await server.accept(2)).prompt == "short"
+        await server.say(final(1, 1, ""))
+        assert await stream.receive() is not None

@@ -14,9 +14,9 @@ from hypothesis import given
 
 from seedance_sdk.client import AsyncSeedanceClient
 from seedance_sdk.errors import (
-    ConnectionLost,
     DeadlineExceeded,
     EngineFailed,
+    PermissionDenied,
     RequestTimeout,
     StreamClosed,
 )
@@ -65,13 +65,13 @@ async def test_collect_returns_the_whole_answer_with_what_was_read_before() -> N
 
 async def test_failure_keeps_what_was_received() -> None:
     """Text, bytes and id stay on the stream, and the text on the error."""
-    async with streaming(Answer("Hé", "llo", close_code=1006)) as (_, _, stream):
-        with pytest.raises(ConnectionLost) as caught:
+    async with streaming(Answer("Hé", "llo", close_code=4403)) as (_, _, stream):
+        with pytest.raises(PermissionDenied) as caught:
             async for _ in stream:
                 pass
         assert (stream.text, stream.last_id, stream.received_bytes) == ("Héllo", 2, 6)
         assert caught.value.partial == "Héllo"
-        with pytest.raises(ConnectionLost):
+        with pytest.raises(PermissionDenied):
             await stream.receive()
 
 
@@ -281,7 +281,7 @@ def test_streams_are_whole_or_prefixes_whatever_their_readers_do(
                 assert not session._live
                 assert not session._streams
                 assert not session._submitted
-                assert session._slots.value == 64
+                assert session._slots.borrowed_tokens == 0
         assert server.connections == 0
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))

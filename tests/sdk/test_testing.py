@@ -11,13 +11,15 @@ import trio.testing
 
 from seedance_sdk import AsyncSeedanceClient, SeedanceClient
 from seedance_sdk.errors import (
+    ConnectFailed,
     ConnectionLost,
     InternalServerError,
     NumericalError,
     PermissionDenied,
     RateLimited,
+    StreamNotFound,
 )
-from seedance_sdk.testing import Answer, ErrorCode, FinishReason, Refusal, ScriptedServer
+from seedance_sdk.testing import Answer, Cut, ErrorCode, FinishReason, Refusal, ScriptedServer
 
 
 async def test_script_is_followed_in_order_and_its_end_is_an_error() -> None:
@@ -71,15 +73,54 @@ async def test_window_is_kept_towards_a_reader_that_does_not_read() -> None:
     assert taken[-1] == (1, 1001)
 
 
-async def test_close_cuts_every_connection() -> None:
-    """A cut at a moment of the test's choice."""
-    server = ScriptedServer(Answer("a", endless=True))
+async def test_cut_is_survived_by_clients_and_their_streams(autojump_clock: trio.testing.MockClock) -> None:
+    """A cut at a moment of the test's choice, or between two pieces of the script."""
+    server = ScriptedServer(Answer("a", "b", Cut(), "c", Cut(1012), "d", delay_s=1))
     async with AsyncSeedanceClient(connector=server) as client:
         stream = await client.complete(prompt="x", stream=True)
         await stream.receive()
-        server.close()
-        with pytest.raises(ConnectionLost):
-            await stream.receive()
+        server.cut()
+        assert (await stream.collect()).text == "abcd"
+        assert stream.reconnects == 3
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("forget", [False, True])
+async def test_restart_keeps_streams_unless_it_forgets_them(
+    forget: bool, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Both kinds of restart can be played: with the journal, and without."""
+    server = ScriptedServer(Answer("a", "b", delay_s=1))
+    async with AsyncSeedanceClient(connector=server) as client:
+        stream = await client.complete(prompt="x", stream=True)
+        await stream.receive()
+        server.restart(forget=forget)
+        if forget:
+            with pytest.raises(StreamNotFound):
+                await stream.collect()
+        else:
+            assert (await stream.collect()).text == "ab"
+
+
+async def test_stopped_server_takes_no_connections(autojump_clock: trio.testing.MockClock) -> None:
+    """A server that is down is down for new clients too."""
+    server = ScriptedServer(Answer("a"))
+    server.stop()
+    async with AsyncSeedanceClient(connector=server) as client:
+        with pytest.raises(ConnectFailed):
+            await client.complete(prompt="x")
+        server.start()
+        assert (await client.complete(prompt="x")).text == "a"
+
+
+async def test_server_that_is_not_durable_loses_streams_with_their_connection() -> None:
+    """What a server without a journal does."""
+    server = ScriptedServer(Answer("a", close_code=1006), Answer("b"), durable=False)
+    async with AsyncSeedanceClient(connector=server) as client:
+        with pytest.raises(ConnectionLost) as caught:
+            await client.complete(prompt="x")
+        assert caught.value.partial == "a"
+        assert (await client.complete(prompt="x")).text == "b"
 
 
 def test_double_serves_the_blocking_client_too() -> None:

@@ -15,6 +15,7 @@ import pytest
 import trio
 
 from seedance_wire.messages import Delta, Flush, GoAway
+from tests.e2e.test_resume import check_whole, digest_of, text_of
 from tests.server.wire_client import WireClient, http, wire_client
 from tests.tiny_models import build_tiny_model
 
@@ -38,7 +39,12 @@ class Server:
                 [sys.executable, "-m", "seedance_server", *arguments],
                 stdout=out,
                 stderr=err,
-                env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+                env={
+                    **os.environ,
+                    "OMP_NUM_THREADS": "1",
+                    "XDG_STATE_HOME": str(directory / "state"),
+                    **environment,
+                },
             )
 
     def wait_for(self, path: Path, words: str) -> str:
@@ -140,6 +146,42 @@ async def test_process_serves_drains_and_exits_well(start, model: Path) -> None:
     assert "quick brown" not in server.err.read_text()  # prompts are never logged
 
 
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+async def test_process_killed_or_drained_goes_on_after_a_restart_on_its_journal(
+    start, model: Path, tmp_path: Path, how: signal.Signals
+) -> None:
+    """Whatever the client had, it has the rest from the next process; a drain leaves the stream unended."""
+    asked = {"prompt": "A long answer", "sampling": {**GREEDY, "max_tokens": 120}}
+    flags = ("--model-path", str(model), "--port", "0", "--shutdown-timeout", "0.1")
+    async with wire_client(await connect(start(*flags, "--journal", str(tmp_path / "1.db")).port)) as client:
+        await client.submit(**asked)
+        await client.accepted()
+        expected = text_of(await client.frames())
+    journal = ("--journal", str(tmp_path / "2.db"))
+    former, taken = None, []
+    for _ in range(2):
+        server = start(*flags, *journal)
+        async with wire_client(await connect(server.port), former=former) as client:
+            if former is None:
+                await client.submit(**asked)
+                await client.accepted()
+            else:
+                assert client.welcome.session_present
+                await client.resume(1, taken, digest=digest_of(taken))
+            former = client.welcome
+            taken += await client.frames(20)
+            client.acks = False  # so that it can't end before it is told to
+            server.signal(how)
+            if how is signal.SIGTERM:
+                assert await client.close_code() == 1001
+            code = await trio.to_thread.run_sync(server.wait)
+        assert code == (0 if how is signal.SIGTERM else -how)
+        assert "Traceback" not in server.err.read_text()
+    async with wire_client(await connect(start(*flags, *journal).port), former=former) as client:
+        await client.resume(1, taken, digest=digest_of(taken))
+        check_whole([*taken, *await client.frames()], expected)
+
+
 async def test_process_ends_at_once_on_a_second_signal(start, model: Path) -> None:
     """The first asks, the second insists."""
     server = start("--model-path", str(model), "--port", "0", "--kv-memory", "16MiB")
@@ -175,7 +217,9 @@ def error_line(server: Server) -> str:
 
 
 def test_process_says_in_one_line_why_it_cannot_start(start, model: Path, tmp_path: Path) -> None:
-    """Bad flag, port in use, no model, no model in it, no room for the KV pool: exit 2, no traceback."""
+    """Bad flag, port or journal in use, no journal there, no model, no room: exit 2, no traceback."""
+    owner = start("--model-path", str(model), "--port", "0", "--journal", str(tmp_path / "journal.db"))
+    assert owner.port
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -188,6 +232,16 @@ def test_process_says_in_one_line_why_it_cannot_start(start, model: Path, tmp_pa
             (start("--model-path", str(tmp_path / "none"), "--port", "0"), "no model at "),
             (start("--model-path", str(empty), "--port", "0"), "the directory holds no config.json"),
             (start("--model-path", str(model), "--port", "0", "--kv-memory", "1"), "memory"),
+            (
+                start(
+                    "--model-path", str(model), "--port", "0", SEEDANCE_JOURNAL=str(tmp_path / "journal.db")
+                ),
+                f"journal.db can't be used: it is in use by process {owner.process.pid} (see --journal)",
+            ),
+            (
+                start("--model-path", str(model), "--port", "0", "--journal", str(tmp_path / "no" / "j.db")),
+                "--journal must lie in a directory that exists",
+            ),
         ]
         for server, words in cases:
             assert words in error_line(server)

@@ -37,6 +37,8 @@ from seedance_wire.messages import (
     Message,
     Resume,
     Resumed,
+    ResumeFailure,
+    ResumeRejected,
     StageTiming,
     Submit,
     Usage,
@@ -60,7 +62,9 @@ class HandServer:
 
     Attributes:
         dials: How many connections were asked for.
+        dialed_at: When.
         refusal: Raised for the next ones, where it is set.
+        hangs: Whether the next ones are never answered.
     """
 
     def __init__(self, *, max_streams: int = 64, max_message_bytes: int = 262_144) -> None:
@@ -70,6 +74,7 @@ class HandServer:
         self.dials = 0
         self.dialed_at: list[float] = []
         self.refusal: SeedanceError | None = None
+        self.hangs = False
         self.wire = MemoryWire()
         self.connection = Connection(Role.SERVER, "seedance.v1")
         self._connected = trio.Event()
@@ -85,6 +90,8 @@ class HandServer:
         if self.refusal is not None:
             await trio.lowlevel.checkpoint()
             raise self.refusal
+        if self.hangs:
+            await trio.sleep_forever()
         if self.dials > 1:
             self.wire = MemoryWire()
             self.connection = Connection(Role.SERVER, "seedance.v1")
@@ -192,6 +199,19 @@ class HandServer:
             )
         )
         return asked
+
+    async def refuse_resume(self, failure: ResumeFailure, *, first_available_id: int, last_id: int) -> int:
+        """Rejects the next RESUME; returns its stream."""
+        asked = await self.expect(Resume)
+        await self.say(
+            ResumeRejected(
+                stream_id=asked.stream_id,
+                code=failure,
+                first_available_id=first_available_id,
+                last_id=last_id,
+            )
+        )
+        return asked.stream_id
 
 
 def delta(stream_id: int, frame_id: int, text: str, offset: int) -> Delta:

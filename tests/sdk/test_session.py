@@ -21,7 +21,6 @@ from seedance_sdk.errors import (
     RequestTooLarge,
     SeedanceError,
 )
-from seedance_sdk.parameters import resume_request
 from seedance_sdk.reconnect import CLOSE_REACTIONS, Reaction
 from seedance_sdk.session import Session
 from seedance_wire.messages import (
@@ -40,7 +39,6 @@ from tests.sdk.hand_server import (
     HandServer,
     asked,
     begin,
-    bookmark,
     delta,
     final,
     opened,
@@ -319,41 +317,6 @@ async def test_session_goes_on_after_goaway_and_leaves_with_its_last_stream(
         assert server.dials == 1
 
 
-async def test_session_request_that_continues_a_stream_waits_for_its_server_to_leave(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    """Earlier turns are known in their session only, so the next turn follows it to another server."""
-    server = HandServer()
-    async with opened(server) as session, trio.open_nursery() as nursery:
-        await begin(session, server)
-        await server.say(GoAway(reason="restart"))
-        await trio.testing.wait_all_tasks_blocked()
-        nursery.start_soon(session.submit, asked(continues=1), FOREVER)
-        await server.silent()
-        server.cut(1001)
-        await server.again()
-        await server.resume()
-        assert (await server.accept(2)).continues == 1
-
-
-async def test_session_request_that_crosses_goaway_may_be_tried_elsewhere() -> None:
-    """A request that was not sent when GOAWAY came is handed back, not failed."""
-    server = HandServer(max_streams=1)
-    async with opened(server) as session:
-        await begin(session, server)
-        results: list[object] = []
-
-        async def submit() -> None:
-            results.append(await session.submit(asked(), FOREVER))
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(submit)
-            await trio.testing.wait_all_tasks_blocked()
-            await server.say(GoAway(reason="restart"))
-            await server.say(final(1, 1, ""))
-        assert results == [None]
-
-
 async def test_session_aclose_cancels_streams_and_says_bye(autojump_clock: trio.testing.MockClock) -> None:
     """The server hears that we leave; readers hear that the client was closed."""
     server = HandServer()
@@ -421,93 +384,3 @@ async def test_session_sends_nothing_after_the_server_broke_the_protocol() -> No
             assert await generation.receive() is not None
             with pytest.raises(ProtocolError):
                 await generation.receive()
-
-
-async def test_session_aclose_leaves_detached_streams_and_keeps_the_session(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    """A stream that another client will take up is neither cancelled nor said goodbye to."""
-    server = HandServer()
-    async with opened(server) as session:
-        left, read = [await begin(session, server, number) for number in (1, 2)]
-        left.detach()
-        await session.aclose()
-        assert [getattr(event, "stream_id", None) for event in await server.rest()] == [2]
-        assert server.wire.client_close_code == 1000
-        with pytest.raises(ClientClosed):
-            await read.receive()
-
-
-@pytest.mark.parametrize("when", ["connected", "cut"])
-async def test_session_with_only_detached_streams_needs_no_connection(
-    when: str, autojump_clock: trio.testing.MockClock
-) -> None:
-    """Nobody waits for them here."""
-    server = HandServer()
-    async with opened(server) as session:
-        generation = await begin(session, server)
-        if when == "connected":
-            generation.detach()
-            server.cut()
-        else:
-            server.cut()
-            await trio.testing.wait_all_tasks_blocked()
-            generation.detach()
-        await trio.sleep(3600)
-        assert server.dials == (1 if when == "connected" else 2)
-        assert session.accepts_requests
-
-
-async def test_session_resumes_several_bookmarks_over_one_connection(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    """A program that died in the middle of many streams goes on with all; none supersedes another."""
-    server = HandServer()
-    server.know(streams=3, messages=3)
-    marks = [resume_request(bookmark(number, 4, 9), {}) for number in (2, 3)]
-    async with running(server, bookmark=marks[0].bookmark) as session, trio.open_nursery() as nursery:
-        for mark in marks:
-            nursery.start_soon(session.resume, mark, FOREVER)
-        await server.greet()
-        asked_for = [await server.resume() for _ in marks]
-        assert {(resume.stream_id, resume.last_processed_id) for resume in asked_for} == {(2, 4), (3, 4)}
-        assert session.id == "s"
-        nursery.cancel_scope.cancel()
-
-
-async def test_session_stream_that_goes_on_here_is_not_resumed_again() -> None:
-    """Two readers of one stream would get half of it each."""
-    server = HandServer()
-    async with opened(server) as session:
-        generation = await begin(session, server)
-        request = resume_request(generation.bookmark, {})
-        for leave in (lambda: None, generation.detach):
-            leave()
-            with pytest.raises(InvalidRequest, match="already"):
-                await session.resume(request, FOREVER)
-
-
-async def test_session_request_too_long_for_a_proxy_fails_alone(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    """1009 ends the request that was too large, and the others go on."""
-    server = HandServer()
-    async with opened(server) as session, trio.open_nursery() as nursery:
-        stream = await begin(session, server)
-        nursery.start_soon(session.submit, asked("short"), FOREVER)
-        await server.expect(Submit)
-
-        async def fail() -> None:
-            with pytest.raises(RequestTooLarge) as caught:
-                await session.submit(asked("x" * 1000), FOREVER)
-            assert caught.value.close_code == 1009
-
-        nursery.start_soon(fail)
-        await server.expect(Submit)
-        server.forget_last_message()
-        server.cut(1009)
-        await server.again()
-        await server.resume()
-        assert (await server.accept(2)).prompt == "short"
-        await server.say(final(1, 1, ""))
-        assert await stream.receive() is not None

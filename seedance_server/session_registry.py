@@ -26,7 +26,7 @@ from seedance_server.journal.interface import Journal
 from seedance_server.journal.records import NewSession, SessionRecord
 from seedance_server.session import Holder, Session
 
-__all__ = ["Entrance", "RegistryStatistics", "SessionRegistry"]
+__all__ = ["TENANT", "Claimant", "Entrance", "RegistryStatistics", "SessionRegistry"]
 
 _log = structlog.get_logger(__name__)
 

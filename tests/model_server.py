@@ -235,6 +235,10 @@ class ModelServer:
             self._send(*(load_frame(one, epoch=self.session.epoch) for one in stored))
             self._sending[stream.stream_id] = first + len(stored)
 
+    def sends(self, stream: ModelStream) -> bool:
+        """Whether the stream's frames go to the connection that there is."""
+        return stream.stream_id in self._sending
+
     def checkpoint(self) -> None:
         """Says what is safe: everything."""
         assert self.session is not None

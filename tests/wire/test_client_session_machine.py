@@ -51,6 +51,8 @@ class SessionMachine(RuleBasedStateMachine):
         self.gaps = 0
         self.forgotten = 0
         self.withdrawn: set[int] = set()
+        self.connect()
+        self.flow()
 
     # ---- the client
 
@@ -90,6 +92,7 @@ class SessionMachine(RuleBasedStateMachine):
         self.session.acknowledge([(number, 1 + pick % self.last_ids[number])])
         self.pump()
 
+    @precondition(lambda self: not self.linked)
     @rule()
     def connect(self) -> None:
         self.to_server = [self.session.connect()]
@@ -98,7 +101,11 @@ class SessionMachine(RuleBasedStateMachine):
         self.take_events()
 
     @precondition(lambda self: self.linked)
-    @rule()
+    @rule(pick=st.integers(0, 2))
+    def cut_now_and_then(self, pick: int) -> None:
+        if pick == 0:
+            self.cut()
+
     def cut(self) -> None:
         self.session.connection_lost()
         self.server.cut()
@@ -108,6 +115,17 @@ class SessionMachine(RuleBasedStateMachine):
         assert self.session.data_to_send() == []
 
     # ---- what is on its way
+
+    @precondition(lambda self: self.linked)
+    @rule()
+    def flow(self) -> None:
+        for _ in range(2):
+            self.deliver_to_server(1000)
+            for submit in list(self.server.waiting):
+                self.server.answer(submit)
+            for stream in self.streams():
+                self.server.send_frames(stream)
+            self.deliver_to_client(1000)
 
     @precondition(lambda self: self.to_server)
     @rule(count=st.integers(1, 4))
@@ -173,7 +191,8 @@ class SessionMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.linked and any(s.frames for s in self.streams()))
     @rule(pick=picks)
     def repeat(self, pick: int) -> None:
-        candidates = [s for s in self.streams() if s.frames and self.number_of(s) in self.last_ids]
+        known = [s for s in self.streams() if s.frames and self.number_of(s) in self.last_ids]
+        candidates = [s for s in known if self.server.sends(s)]
         if candidates:
             stream = candidates[pick % len(candidates)]
             seen = self.last_ids[self.number_of(stream)]
@@ -188,6 +207,7 @@ class SessionMachine(RuleBasedStateMachine):
             stream
             for stream in self.streams()
             if stream.durability is Durability.COMMITTED
+            and self.server.sends(stream)
             and number_of(stream) in self.last_ids
             and number_of(stream) not in self.ends
             and stream.last_id >= self.last_ids[number_of(stream)] + 2
@@ -215,17 +235,10 @@ class SessionMachine(RuleBasedStateMachine):
             return
         if not self.linked:
             self.connect()
-        for _ in range(40):
-            self.deliver_to_server(1000)
-            for submit in list(self.server.waiting):
-                self.server.answer(submit)
-            for stream in self.streams():
-                if not stream.ended:
-                    stream.finish()
-                self.server.send_frames(stream)
-            self.deliver_to_client(1000)
-            if self.linked and not self.session.connected and not self.to_server:
-                self.connect()
+        for _ in range(12):
+            for stream in self.live():
+                stream.finish()
+            self.flow()
         assert self.session.unanswered == self.session.open_streams == 0
         assert self.keys.keys() == self.answers.keys() | self.withdrawn
         assert self.truth.keys() == self.ends.keys()
@@ -298,5 +311,5 @@ class SessionMachine(RuleBasedStateMachine):
 
 
 TestSessionMachine = SessionMachine.TestCase
-TestSessionMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestSessionMachine.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
 TestSessionMachine.pytestmark = [pytest.mark.slow]  # type: ignore[attr-defined]

@@ -96,6 +96,20 @@ def test(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none")
+def faults(session: nox.Session) -> None:
+    """Cut every byte, break 10,000 connections, kill a server 100 times; prints what was lost: nothing."""
+    python = dev_python(session, "product", "test")
+    session.run(python, "-m", "tests.faults.campaigns", *session.posargs, env=OFFLINE, external=True)
+
+
+@nox.session(venv_backend="none")
+def mutants(session: nox.Session) -> None:
+    """Seed bugs that break the promise of exactly once, and print by which history each is caught."""
+    python = dev_python(session, "product", "test")
+    session.run(python, "-m", "tests.stateful.mutants", *session.posargs, env=OFFLINE, external=True)
+
+
+@nox.session(venv_backend="none")
 def lint(session: nox.Session) -> None:
     """Style, types, import rules and spelling. `-- --fix` mends what can be mended."""
     python = dev_python(session, "product", "lint")

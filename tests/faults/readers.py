@@ -117,9 +117,10 @@ class StoryReader:
     async def read_until(self, enough: trio.Event) -> None:
         """Reads stream after stream; the one that is running when ``enough`` is set is read to its end."""
         while not enough.is_set():
-            await self._read_one()
+            await self.read_one()
 
-    async def _read_one(self) -> None:
+    async def read_one(self) -> None:
+        """Reads one stream to its end."""
         request = self.next_request()
         send = self.client.chat if "messages" in request.options else self.client.complete
         stream = await send(**request.options, stream=True)

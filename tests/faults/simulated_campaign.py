@@ -25,12 +25,12 @@ from seedance_server.engine.sequence import GenerationRequest
 from seedance_server.journal.memory import MemoryJournal
 from seedance_server.testing import InMemoryServer, ScriptedEngine, serve_in_memory
 from tests.faults.fault_proxy import FaultProxy, Harm, HarmKind, Plan
-from tests.faults.history import check_histories
+from tests.faults.history import JournaledFrame, check_histories
 from tests.faults.journal_file import StreamName, journaled_records
 from tests.faults.readers import NotingConnector, Request, StoryReader
 from tests.faults.tally import Tally
 
-__all__ = ["World", "simulated_campaign", "story"]
+__all__ = ["MortalJournal", "World", "histories", "simulated_campaign", "story"]
 
 READERS = 4
 _SYLLABLES = ("ta ", "né", "日本", "🚀", " word", "\n", "größe ", "x", "— ", "  ")
@@ -148,7 +148,8 @@ async def _kill_now_and_then(world: World, dice: random.Random) -> None:
 async def _run(faults: int, seed: int, subprotocol: str, report: Callable[[str], None]) -> Tally:
     dice = random.Random(seed)
     world = World()
-    world.proxy.plan = lambda _number: _bad_luck(dice)
+    # A client's first connection is let be: one that can't be made is told at once, by design.
+    world.proxy.plan = lambda number: _bad_luck(dice) if number else Plan()
     numbers = count(1)
     enough = trio.Event()
     readers: list[StoryReader] = []
@@ -187,12 +188,13 @@ async def _run(faults: int, seed: int, subprotocol: str, report: Callable[[str],
         faults=world.proxy.faults + world.kills,
         kills=world.kills,
         streams=len(answers),
-        verdict=check_histories(answers, _histories(world.journal)),
+        verdict=check_histories(answers, histories(world.journal)),
         wrong=tuple(line for reader in readers for line in reader.wrong),
     )
 
 
-def _histories(journal: MemoryJournal) -> dict[StreamName, list[object]]:
+def histories(journal: MemoryJournal) -> dict[StreamName, list[JournaledFrame]]:
+    """What a journal in memory holds, stream by stream."""
     return {name: journaled_records(held.frames) for name, held in journal._shelf.streams.items()}
 
 

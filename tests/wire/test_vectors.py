@@ -12,9 +12,10 @@ from seedance_wire.codec import SUBPROTOCOLS, make_codec
 from seedance_wire.connection import Connection
 from seedance_wire.cursor import ReceiveCursor
 from seedance_wire.delta import apply_difference, difference
-from seedance_wire.envelope import InvalidSubmit
+from seedance_wire.envelope import Gap, InvalidSubmit
 from seedance_wire.errors import DecodeError
-from seedance_wire.messages import Delta, ErrorCode, Refused
+from seedance_wire.messages import Delta, ErrorCode, Refused, ResumeFailure, ResumeRejected
+from seedance_wire.running_digest import RunningDigest
 from seedance_wire.state import ConnectionState, Role
 from seedance_wire.window import SlidingWindow
 
@@ -49,15 +50,15 @@ def test_message_reads_and_writes_as_the_vector_says(case: dict[str, str]) -> No
     assert decoded[1:] == decoded[:-1]
 
 
-def test_messages_hold_every_error_code() -> None:
+def test_messages_hold_every_code() -> None:
     """A code without a vector could be numbered differently elsewhere."""
     found = set()
     for case in json.loads((VECTORS / "messages.json").read_text())["cases"]:
         if case["from"] == "server":
             (message, *_) = ENCODINGS["json"].decode_server(case["json"])
-            if isinstance(message, Refused):
+            if isinstance(message, Refused | ResumeRejected):
                 found.add(message.code)
-    assert found == set(ErrorCode)
+    assert found == {*ErrorCode, *ResumeFailure}
 
 
 def test_specification_quotes_bytes_of_the_vectors() -> None:
@@ -135,6 +136,13 @@ def test_connection_follows_the_vector(case: dict[str, Any]) -> None:
     """Either end, fed the other's messages and its own choices, says and sees exactly this."""
     ends = {role: Connection(role, case["subprotocol"]) for role in Role}
     text = ""
+    if "before" in case:
+        before = case["before"]
+        for end in ends.values():
+            end.know_streams(case["stream"])
+        cursor = ReceiveCursor(1, before["applied"], before["applied_bytes"])
+        digest = RunningDigest.of_unseen(bytes.fromhex(before["digest"]))
+        ends[Role.CLIENT].know_position(case["stream"], cursor, digest)
     for message in case["messages"]:
         payload = payload_of(case["subprotocol"], message["payload"])
         sender = Role(message["from"])
@@ -142,7 +150,7 @@ def test_connection_follows_the_vector(case: dict[str, Any]) -> None:
         ends[receiver].receive_data(payload)
         events = []
         while (event := ends[receiver].next_event()) is not None:
-            assert not isinstance(event, InvalidSubmit)
+            assert not isinstance(event, InvalidSubmit | Gap)
             events.append(event)
         assert ends[sender].send(*events) == payload
         text += "".join(event.text for event in events if isinstance(event, Delta))

@@ -348,6 +348,7 @@ class Attachment:
             on_sent=partial(self._note_sent, stream, stream_id),
             on_last=self._checkpoints.push,
             on_first_written=None if stream is None else stream.note_first_written,
+            on_unsendable=None if stream is None else partial(stream.fail, retryable=False),
         )
         sending = self._sendings[stream_id] = _Sending(sender, stream)
         if stream is not None:

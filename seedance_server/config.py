@@ -310,6 +310,13 @@ class Config:
     segment_bytes: int = _limit(
         65_536, "--segment", "SIZE", "text after which a stream commits a segment", parse=parse_bytes
     )
+    held_bytes: int = _limit(
+        32_768,
+        "--held",
+        "SIZE",
+        "log probabilities that wait for their text; above it they go without, so that no piece is too large",
+        parse=parse_bytes,
+    )
     outbox_bytes: int = _limit(
         262_144, "--outbox", "SIZE", "frames waiting for one socket; streams wait above it", parse=parse_bytes
     )

@@ -15,13 +15,17 @@ from attrs import field, frozen
 
 from seedance_server.engine.sequence import SequenceOutput
 from seedance_server.journal.records import FrameRecord
-from seedance_server.outbox import frame_size
+from seedance_server.outbox import frame_size, logprobs_size
 from seedance_server.tail import TailFrame
 from seedance_wire.messages import Delta, Error, ErrorCode, Final, Flush, Frame, FrameType, TokenLogprob
 from seedance_wire.running_digest import PREFIX_BYTES
 from seedance_wire.stored_form import dump_frame
 
 __all__ = ["Draft", "Ending", "Position", "draft_ending", "draft_frames", "frame_records"]
+
+
+_HELD_TOKEN_BYTES = 32
+"""What a token without text counts for: about a thousand are kept, then they are written down."""
 
 
 @frozen(kw_only=True)
@@ -68,21 +72,31 @@ class Ending:
 
 
 def draft_frames(
-    stream_id: int, position: Position, outputs: Sequence[SequenceOutput], *, segment_bytes: int
+    stream_id: int,
+    position: Position,
+    outputs: Sequence[SequenceOutput],
+    *,
+    segment_bytes: int,
+    held_bytes: int = 32_768,
 ) -> Draft:
-    """Frames of outputs, a DELTA for each that has text; what is held back waits for the next.
+    """Frames of outputs, a DELTA for each that has text; what has none waits for the next.
+
+    Text may not come for as long as an answer lasts (control tokens, a stop string that nearly matches), so
+    what waits is bounded: above ``held_bytes`` it goes as a DELTA without text.
 
     Args:
         stream_id: The stream's number.
         position: Where they begin.
         outputs: In order.
         segment_bytes: Text after which a non-final FLUSH commits the segment.
+        held_bytes: Tokens without text that may wait, measured as `frame_size` measures log probabilities.
     """
     frames: list[TailFrame] = []
     token_ids: list[tuple[int, ...]] = []
     held: list[SequenceOutput] = []
     next_id, offset, segment_start = position.next_id, position.offset, position.segment_start
     digest = position.digest.copy()
+    waiting_bytes = 0
 
     def add(frame: Frame, ids: tuple[int, ...]) -> None:
         nonlocal next_id
@@ -92,9 +106,11 @@ def draft_frames(
 
     for output in outputs:
         held.append(output)
-        has_logprobs = any(each.logprobs for each in held)
-        if not output.text and not (output.finish is not None and has_logprobs):
-            continue
+        waiting_bytes += _HELD_TOKEN_BYTES * len(output.token_ids) + logprobs_size(output.logprobs)
+        if not output.text and waiting_bytes <= held_bytes:
+            has_logprobs = any(each.logprobs for each in held)
+            if output.finish is None or not has_logprobs:
+                continue
         if offset - segment_start >= segment_bytes:
             add(Flush(stream_id=stream_id, id=next_id, epoch=1, offset=offset), ())
             segment_start = offset
@@ -110,6 +126,7 @@ def draft_frames(
             logprobs=_logprobs(held),
         )
         held.clear()
+        waiting_bytes = 0
         digest.update(encoded)
         add(delta, ids)
         offset += len(encoded)

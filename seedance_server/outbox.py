@@ -11,7 +11,8 @@ It must not know sockets, encodings or what a message means.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
 import trio
 from attrs import define, field, frozen
@@ -19,7 +20,7 @@ from attrs import define, field, frozen
 from seedance_server.errors import OutboxClosed
 from seedance_wire.messages import Delta, Error, Frame, ServerMessage
 
-__all__ = ["Batch", "Outbox", "frame_size"]
+__all__ = ["Batch", "Outbox", "frame_size", "logprobs_size"]
 
 _FRAME_OVERHEAD_BYTES = 48
 """What a frame costs beside its text: ids, offset, tags. An upper bound for protobuf."""
@@ -32,12 +33,29 @@ def frame_size(frame: Frame) -> int:
     size = _FRAME_OVERHEAD_BYTES
     if isinstance(frame, Delta):
         size += len(frame.text.encode())
-        for entry in frame.logprobs:
-            size += _LOGPROB_OVERHEAD_BYTES + len(entry.text.encode())
-            size += sum(_LOGPROB_OVERHEAD_BYTES + len(text.encode()) for _, text, _ in entry.top)
+        size += logprobs_size(frame.logprobs)
     elif isinstance(frame, Error):
         size += len(frame.message.encode())
     return size
+
+
+def logprobs_size(logprobs: Iterable[_Logprob]) -> int:
+    """The part of `frame_size` that log probabilities make up."""
+    size = 0
+    for entry in logprobs:
+        size += _LOGPROB_OVERHEAD_BYTES + len(entry.text.encode())
+        size += sum(_LOGPROB_OVERHEAD_BYTES + len(text.encode()) for _, text, _ in entry.top)
+    return size
+
+
+class _Logprob(Protocol):
+    """The engine's or the wire's."""
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def top(self) -> Sequence[tuple[int, str, float]]: ...
 
 
 @frozen

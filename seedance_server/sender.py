@@ -12,18 +12,29 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 
+import structlog
 import trio
 from attrs import evolve
 
 from seedance_server.frame_source import FrameSource
-from seedance_server.outbox import Outbox
+from seedance_server.outbox import Outbox, frame_size
 from seedance_server.tail import TailFrame, is_terminal
+from seedance_wire.codec import make_codec
+from seedance_wire.connection import MAX_MESSAGE_BYTES
 from seedance_wire.errors import RemoteProtocolError
-from seedance_wire.messages import Delta
+from seedance_wire.messages import Delta, Error, ErrorCode
 from seedance_wire.running_digest import PREFIX_BYTES
 from seedance_wire.window import SlidingWindow
 
 __all__ = ["Sender"]
+
+_log = structlog.get_logger(__name__)
+
+_WIDEST = "seedance.v1.json"
+"""The encoding that takes most room; measured in it, a stream's fate doesn't depend on who reads it."""
+_WIDENING = 7
+"""No frame is larger than so many times `frame_size`: JSON writes a control character as six."""
+_TOO_LARGE = "a piece of the answer is too large for one message"
 
 
 class Sender:
@@ -40,6 +51,7 @@ class Sender:
             digest of the text up to it if that is known.
         on_last: Called before the terminal frame is put: what is to be said of the stream is said now.
         on_first_written: Called once the stream's first frame has left for the socket.
+        on_unsendable: Called with why, where a frame fits no message: the stream ends here with an ERROR.
     """
 
     def __init__(
@@ -54,6 +66,7 @@ class Sender:
         on_sent: Callable[[int, bytes | None], None],
         on_last: Callable[[], None],
         on_first_written: Callable[[], None] | None = None,
+        on_unsendable: Callable[[ErrorCode, str], None] | None = None,
     ) -> None:
         self.stream_id = stream_id
         self.sent_id = after_id
@@ -64,6 +77,7 @@ class Sender:
         self._on_sent = on_sent
         self._on_last = on_last
         self._on_first_written = on_first_written
+        self._on_unsendable = on_unsendable
         self._window = SlidingWindow()
         self._window_moved = trio.lowlevel.ParkingLot()
         self._last_windowed_id = after_id
@@ -109,10 +123,32 @@ class Sender:
             StreamTruncated, JournalError: As from `FrameSource.read`.
         """
         while True:
-            for entry in await self._source.read(self.sent_id):
+            for read in await self._source.read(self.sent_id):
+                entry = self._sendable(read)
                 await self._send(entry)
                 if is_terminal(entry.frame):
                     return
+
+    def _sendable(self, entry: TailFrame) -> TailFrame:
+        """The frame itself; or the stream's end, here, where it fits no message: it could never pass."""
+        if _WIDENING * entry.size <= MAX_MESSAGE_BYTES or isinstance(entry.frame, Error):
+            return entry
+        size = len(make_codec(_WIDEST).encode([evolve(entry.frame, epoch=self._epoch)]))
+        if size <= MAX_MESSAGE_BYTES:
+            return entry
+        _log.error("a frame is too large to be sent", frame_id=entry.frame.id, bytes=size)
+        if self._on_unsendable is not None:
+            self._on_unsendable(ErrorCode.INTERNAL, _TOO_LARGE)
+        error = Error(
+            stream_id=self.stream_id,
+            id=entry.frame.id,
+            epoch=self._epoch,
+            offset=entry.frame.offset,
+            code=ErrorCode.INTERNAL,
+            message=_TOO_LARGE,
+            retryable=False,
+        )
+        return TailFrame(error, None, frame_size(error), out_of_turn=True)
 
     async def _send(self, entry: TailFrame) -> None:
         frame = evolve(entry.frame, stream_id=self.stream_id, epoch=self._epoch)

@@ -182,9 +182,9 @@ class Stream:
         self._cancelled = True
         self._end()
 
-    def fail(self, code: ErrorCode, message: str) -> None:
-        """The server can't go on with it; ends with a retryable ERROR."""
-        self._failure = self._failure or Ending(code, message, retryable=True)
+    def fail(self, code: ErrorCode, message: str, *, retryable: bool = True) -> None:
+        """The server can't go on with it; ends with an ERROR."""
+        self._failure = self._failure or Ending(code, message, retryable)
         self._end()
 
     def stop(self) -> None:
@@ -311,6 +311,7 @@ class Stream:
             self._position,
             (*self._held, *outputs),
             segment_bytes=self._config.segment_bytes,
+            held_bytes=self._config.held_bytes,
         )
         if draft.frames:
             await self._commit(draft, None)

@@ -129,13 +129,13 @@ def _bad_luck(dice: random.Random) -> Plan:
     fate = dice.random()
     if fate < 0.15:
         return Plan(refused=True)
-    harms = [Harm(dice.choice(_ENDINGS), round(dice.expovariate(1 / _MEAN_BYTES)))]
+    upward = dice.random() < 0.3
+    mean_bytes = _MEAN_BYTES / 2 if upward else _MEAN_BYTES
+    harms = [Harm(dice.choice(_ENDINGS), round(dice.expovariate(1 / mean_bytes)))]
     if dice.random() < 0.3:
-        harms.insert(
-            0, Harm(HarmKind.DELAY, round(dice.random() * harms[0].after_bytes), dice.random() * 0.05)
-        )
-    way = tuple(harms)
-    return Plan(up=way) if dice.random() < 0.3 else Plan(down=way)
+        slow_after = round(dice.random() * harms[0].after_bytes)
+        harms.insert(0, Harm(HarmKind.DELAY, slow_after, dice.random() * 0.05))
+    return Plan(up=tuple(harms)) if upward else Plan(down=tuple(harms))
 
 
 async def _kill_now_and_then(world: World, dice: random.Random) -> None:

@@ -145,8 +145,7 @@ class Link:
             self._end(error)
         finally:
             self._core.connection_lost()
-            while (event := self._core.next_event()) is not None:
-                self._owner.handle(event)  # what the loss itself has ended
+            self._drain()  # what the loss itself has ended
             self._outbox.shut()
             self.connected = False
             self._owner.disconnected()
@@ -169,7 +168,8 @@ class Link:
 
             self._serving = nursery.cancel_scope
             nursery.start_soon(until_over, partial(self._read, transport))
-            nursery.start_soon(until_over, partial(self._outbox.serve, self._core.connect(), transport.send))
+            speak = partial(self._outbox.serve, self._core.connect(), transport.send, self._drain)
+            nursery.start_soon(until_over, speak)
             with trio.move_on_after(self._limits.handshake_timeout_s) as patience:
                 await self._greeted.wait()
             if patience.cancelled_caught:
@@ -187,9 +187,12 @@ class Link:
             try:
                 self._core.receive_data(data)
             finally:  # what came before a fault is sound
-                while (event := self._core.next_event()) is not None:
-                    self._owner.handle(event)
+                self._drain()
             self._outbox.wake()
+
+    def _drain(self) -> None:
+        while (event := self._core.next_event()) is not None:
+            self._owner.handle(event)
 
     def note_welcome(self) -> None:
         """The server has greeted."""

@@ -75,8 +75,18 @@ class Outbox:
         self._open = False
         self._broken = True
 
-    async def serve(self, hello: bytes | str, send: Callable[[bytes | str], Awaitable[None]]) -> None:
+    async def serve(
+        self,
+        hello: bytes | str,
+        send: Callable[[bytes | str], Awaitable[None]],
+        drain: Callable[[], None],
+    ) -> None:
         """Says HELLO on a new connection, and everything else as it falls due; returns after the last.
+
+        Args:
+            hello: The first message.
+            send: Sends one.
+            drain: Takes the core's events: it has some of its own where something can't be said any more.
 
         Raises:
             SeedanceError: ``send`` did.
@@ -85,7 +95,9 @@ class Outbox:
         await send(hello)
         while self._usable():
             said_bye = self._open and self._take_step()
-            for data in self._core.data_to_send():
+            payloads = self._core.data_to_send()
+            drain()
+            for data in payloads:
                 if not self._usable():
                     return
                 await send(data)

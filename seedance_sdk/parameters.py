@@ -17,6 +17,7 @@ from attrs import frozen
 from seedance_sdk.errors import InvalidRequest
 from seedance_sdk.options import EarlierTurn, Message
 from seedance_wire.bookmark import Bookmark
+from seedance_wire.errors import InvalidBookmarkError
 from seedance_wire.messages import ChatMessage, Durability, OnDisconnect, Sampling, Submit
 
 __all__ = [
@@ -77,8 +78,8 @@ def resume_request(bookmark: object, options: Mapping[str, object]) -> ResumeReq
     if isinstance(bookmark, str):
         try:
             bookmark = Bookmark.from_str(bookmark)
-        except ValueError as error:
-            raise InvalidRequest(f"not a bookmark: {error}", field="bookmark") from None
+        except InvalidBookmarkError as error:
+            raise InvalidRequest(str(error), field="bookmark") from None
     if not isinstance(bookmark, Bookmark):
         raise _wrong("bookmark", "a bookmark or its text", bookmark)
     times = {"timeout": _seconds, "deadline": _seconds}

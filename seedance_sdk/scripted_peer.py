@@ -144,8 +144,6 @@ class ScriptedPeer:
                 self._server.note_ack(event)
                 await self._take_acks(event.processed)
             case Bye():
-                for stream in self._session.streams.values():
-                    stream.cancel()
                 self.close(1000)
 
     async def _greet(self, hello: Hello) -> None:

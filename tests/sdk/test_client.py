@@ -20,8 +20,10 @@ from seedance_sdk.errors import (
     InvalidRequest,
     PermissionDenied,
     RequestTimeout,
+    StreamNotFound,
     UnsupportedEventLoop,
 )
+from seedance_sdk.limits import Limits
 from seedance_sdk.testing import Answer, Cut, ErrorCode, Refusal, ScriptedServer
 from tests.sdk.hand_server import HandServer
 
@@ -275,6 +277,74 @@ async def test_every_encoding_carries_the_same_answer(subprotocol: str) -> None:
     server = ScriptedServer(Answer(*text))
     async with AsyncSeedanceClient(connector=server, subprotocol=subprotocol) as client:
         assert (await client.chat(messages=HI)).text == "".join(text)
+
+
+async def test_conversation_goes_on_from_what_a_call_returned(autojump_clock: trio.testing.MockClock) -> None:
+    """Completion, stream or number: the next request names the turn before it, over cuts too."""
+    server = ScriptedServer(*(Answer("a", Cut(), "b") for _ in range(4)))
+    async with AsyncSeedanceClient(connector=server) as client:
+        turn = await client.complete(prompt="1")
+        stream = await client.complete(prompt="2", stream=True, continues=turn)
+        await stream.collect()
+        await client.complete(prompt="3", continues=stream)
+        await client.complete(prompt="4", continues=3)
+    assert [request.continues for request in server.requests] == [None, 1, 2, 3]
+
+
+async def test_conversation_stays_in_its_session_while_others_go_elsewhere(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Turns are known where they were made: a draining server's conversations come back when it does."""
+    server = ScriptedServer(respond=lambda request: Answer(request.prompt or "", delay_s=1))
+    async with AsyncSeedanceClient(connector=server) as client:
+        old = await client.complete(prompt="old", stream=True)
+        await server.go_away()
+        await trio.testing.wait_all_tasks_blocked()
+        new = await client.complete(prompt="new", stream=True)
+        assert new.session_id != old.session_id
+        turns = [await stream.collect() for stream in (old, new)]
+        for turn in turns:
+            following = await client.complete(prompt="next", continues=turn)
+            assert (following.session_id, following.id) == (turn.session_id, 2)
+
+
+async def test_conversation_that_is_not_known_is_an_error_here(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Another client's turn, or one of a session that is gone, is never taken for one of this session."""
+    server = ScriptedServer(*(Answer("a") for _ in range(4)))
+    async with AsyncSeedanceClient(connector=server) as first:
+        turn = await first.complete(prompt="x")
+    async with AsyncSeedanceClient(connector=server) as second:
+        for unknown in (turn, 1):
+            with pytest.raises(StreamNotFound):
+                await second.complete(prompt="y", continues=unknown)
+        lost = await second.complete(prompt="x")
+        server.restart(forget=True)
+        await trio.sleep(1)
+        with pytest.raises(StreamNotFound):  # the client learns it when it asks
+            await second.complete(prompt="y", continues=lost)
+        assert (await second.complete(prompt="z")).text == "a"
+        with pytest.raises(StreamNotFound):
+            await second.complete(prompt="y", continues=lost)
+    assert [request.prompt for request in server.requests] == ["x", "x", "z"]
+
+
+async def test_client_keeps_a_few_sessions_and_no_more(autojump_clock: trio.testing.MockClock) -> None:
+    """However often servers leave, what is kept for later turns is bounded."""
+    server = ScriptedServer(respond=lambda request: Answer("a", delay_s=1))
+    async with AsyncSeedanceClient(connector=server, limits=Limits(max_sessions=3)) as client:
+        turns = []
+        for _ in range(10):
+            stream = await client.complete(prompt="x", stream=True)
+            await server.go_away()
+            await trio.testing.wait_all_tasks_blocked()
+            other = await client.complete(prompt="y", stream=True)
+            turns += [await stream.collect(), await other.collect()]
+            assert len(client._sessions) <= 3
+        await client.complete(prompt="z", continues=turns[-1])
+        with pytest.raises(StreamNotFound):
+            await client.complete(prompt="z", continues=turns[0])
 
 
 @pytest.mark.parametrize("method", [AsyncSeedanceClient.chat, AsyncSeedanceClient.complete])

@@ -102,3 +102,27 @@ async def test_guard_is_a_stream() -> None:
         return pair[0], pair[1]
 
     await trio.testing.check_two_way_stream(make, None)
+
+
+@pytest.mark.parametrize(
+    ("answer", "cut_short"),
+    [
+        (b"", False),
+        (b"H", True),
+        (b"HTTP/1.1", True),
+        (b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websock", True),
+        (b"HTTP/1.1 101 Switching Protocols\r\n\r\n", False),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", False),
+        (b"HELO", False),
+    ],
+)
+async def test_guard_knows_an_answer_that_was_cut_short(answer: bytes, cut_short: bool) -> None:
+    """A connection that broke in the answer to the upgrade is a cut; another service's answer is none."""
+    stream, far = guarded()
+    if answer:
+        await far.send_all(answer)
+        await stream.receive_some(10_000)
+    assert not stream.cut_short
+    await far.aclose()
+    await stream.receive_some(10)
+    assert stream.cut_short is cut_short

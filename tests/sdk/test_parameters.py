@@ -11,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seedance_sdk import parameters
+from seedance_sdk.completion import Completion, StageTiming, Usage
 from seedance_sdk.errors import InvalidRequest
 from seedance_sdk.options import Options, SamplingOptions
-from seedance_sdk.parameters import chat_request, complete_request
-from seedance_wire.messages import ChatMessage, Sampling
+from seedance_sdk.parameters import chat_request, complete_request, resume_request
+from seedance_wire.bookmark import Bookmark
+from seedance_wire.messages import ChatMessage, Durability, OnDisconnect, Sampling
 
 HI: Any = [{"role": "user", "content": "Hi"}]
 
@@ -187,3 +189,55 @@ def test_each_request_has_a_key_of_its_own() -> None:
     keys = {chat_request(HI, {}).submit.idempotency_key for _ in range(100)}
     assert len(keys) == 100
     assert {len(key) for key in keys} == {16}
+
+
+def test_request_carries_what_becomes_of_it_in_an_outage() -> None:
+    """Durability and what a lost connection means are the caller's choice, by the wire's names."""
+    request = complete_request(
+        "x", None, {"durability": "none", "on_disconnect": "cancel", "allow_fingerprint_change": True}
+    )
+    submit = request.submit
+    assert (submit.durability, submit.on_disconnect) == (Durability.NONE, OnDisconnect.CANCEL)
+    assert submit.allow_fingerprint_change
+    assert complete_request("x", None, {"durability": None}).submit.durability is None
+    for name in ("durability", "on_disconnect"):
+        with pytest.raises(InvalidRequest, match=f"{name} must be one of"):
+            complete_request("x", None, {name: "maybe"})
+
+
+def test_continues_takes_whatever_names_an_earlier_turn() -> None:
+    """A completion or a stream brings its session along; a bare number is of the current one."""
+    turn = Completion(
+        text="",
+        finish_reason="stop",
+        stop=None,
+        usage=Usage(prompt_tokens=1, completion_tokens=2),
+        timing=StageTiming(),
+        id=7,
+        session_id="s",
+    )
+    request = complete_request("x", None, {"continues": turn})
+    assert (request.submit.continues, request.session_id) == (7, "s")
+    request = complete_request("x", None, {"continues": 3})
+    assert (request.submit.continues, request.session_id) == (3, "")
+    assert complete_request("x", None, {}).session_id is None
+    for wrong in ("7", True, 1.5):
+        with pytest.raises(TypeError, match="continues must be a stream"):
+            complete_request("x", None, {"continues": wrong})
+
+
+def test_resume_request_takes_a_bookmark_or_its_text() -> None:
+    """Stored as text or not, a bookmark is a bookmark; anything else is told off before any connection."""
+    mark = Bookmark(
+        session_id="s", resume_token=b"t", stream_id=3, last_processed_id=5, offset=9, digest16=None
+    )
+    for given_as in (mark, mark.to_str()):
+        request = resume_request(given_as, {"timeout": 3, "deadline": 4})
+        assert (request.bookmark, request.timeout_s, request.deadline_s) == (mark, 3, 4)
+    assert resume_request(mark, {}).deadline_s is None
+    with pytest.raises(InvalidRequest, match="not a bookmark"):
+        resume_request("seedance-bookmark-9 {}", {})
+    with pytest.raises(TypeError, match="a bookmark or its text"):
+        resume_request(5, {})
+    with pytest.raises(TypeError, match="unknown parameter 'model'"):
+        resume_request(mark, {"model": "m"})

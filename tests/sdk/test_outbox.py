@@ -1,0 +1,188 @@
+"""What a session has to say: order, pace, and nothing on a connection that is over."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+
+import pytest
+import trio
+import trio.testing
+from attrs import define, field
+
+from seedance_sdk.outbox import Outbox
+
+
+@define
+class Core:
+    """Stands for a `ClientSession`: what is given to it comes out as text."""
+
+    said: list[str] = field(factory=list)
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+    def acknowledge(self, pairs: object) -> None:
+        self.said.append(f"ack {pairs}")
+
+    def bye(self) -> None:
+        self.said.append("bye")
+
+    def data_to_send(self) -> list[str]:
+        due, self.said = self.said, []
+        return due
+
+
+@define
+class Line:
+    """A connection: what was sent on it, and when."""
+
+    sent: list[str] = field(factory=list)
+    times: list[float] = field(factory=list)
+    takes_s: float = 0.0
+
+    async def send(self, data: bytes | str) -> None:
+        await trio.sleep(self.takes_s)
+        assert isinstance(data, str)
+        self.sent.append(data)
+        self.times.append(trio.current_time())
+
+
+def nothing() -> None:
+    """There are no events here."""
+
+
+def made() -> tuple[Core, Outbox]:
+    core = Core()
+    return core, Outbox(core, ack_interval_s=0.02)  # type: ignore[arg-type]
+
+
+@asynccontextmanager
+async def serving(outbox: Outbox, line: Line) -> AsyncIterator[trio.Nursery]:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(outbox.serve, "hello", line.send, nothing)
+        await trio.testing.wait_all_tasks_blocked()
+        yield nursery
+        nursery.cancel_scope.cancel()
+
+
+async def test_outbox_says_hello_and_then_nothing_until_it_is_open() -> None:
+    """Nothing but HELLO leaves before WELCOME, in the order in which it was wanted."""
+    core, outbox = made()
+    line = Line()
+    outbox.add(partial(core.say, "first"))
+    outbox.note_processed(1, 5)
+    async with serving(outbox, line):
+        assert line.sent == ["hello"]
+        outbox.add(partial(core.say, "second"))
+        outbox.open()
+        await trio.testing.wait_all_tasks_blocked()
+        assert line.sent == ["hello", "first", "second", "ack ((1, 5),)"]
+
+
+async def test_outbox_makes_a_message_when_its_turn_comes(autojump_clock: trio.testing.MockClock) -> None:
+    """A step that has nothing to say any more leaves no trace."""
+    core, outbox = made()
+    line = Line(takes_s=1)
+    wanted = ["a", "b"]
+    async with serving(outbox, line):
+        outbox.open()
+        for text in ("a", "b"):
+            outbox.add(lambda text=text: core.say(text) if text in wanted else None)
+        await trio.sleep(1.5)
+        wanted.remove("b")
+        await trio.sleep(5)
+    assert line.sent == ["hello", "a"]
+
+
+async def test_outbox_acknowledges_the_last_of_each_stream_once_in_an_interval(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """However many frames were taken: one message in 20 ms, at once after a pause."""
+    _, outbox = made()
+    line = Line()
+    async with serving(outbox, line):
+        outbox.open()
+        for number in range(1, 101):
+            outbox.note_processed(1, number)
+            outbox.note_processed(2, number)
+            await trio.sleep(0.001)
+        await trio.sleep(1)
+        outbox.note_processed(3, 1)
+        await trio.testing.wait_all_tasks_blocked()
+    assert line.sent[-2:] == ["ack ((1, 100), (2, 100))", "ack ((3, 1),)"]
+    assert len(line.sent) <= 8
+    gaps = [later - earlier for earlier, later in zip(line.times[1:], line.times[2:], strict=False)]
+    assert min(gaps) >= 0.0199
+
+
+@pytest.mark.parametrize("bye", [True, False])
+async def test_outbox_says_everything_before_it_leaves(
+    bye: bool, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Goodbye is the last word, and nothing where the session is to be kept."""
+    core, outbox = made()
+    line = Line()
+    outbox.add(partial(core.say, "cancel"))
+    outbox.note_processed(1, 5)
+    outbox.finish(bye=bye)
+    outbox.open()
+    with trio.fail_after(1):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(outbox.serve, "hello", line.send, nothing)
+            await trio.testing.wait_all_tasks_blocked()
+            outbox.open()
+    assert line.sent == ["hello", "cancel", "ack ((1, 5),)"] + ["bye"] * bye
+    assert outbox.finishing
+
+
+async def test_outbox_keeps_what_waits_for_the_next_connection() -> None:
+    """A connection that is over gets nothing more; what was not said is said on the next one."""
+    core, outbox = made()
+    first, second = Line(), Line()
+    async with serving(outbox, first):
+        outbox.open()
+        outbox.shut()
+        outbox.add(partial(core.say, "late"))
+        outbox.note_processed(1, 5)
+        await trio.testing.wait_all_tasks_blocked()
+    async with serving(outbox, second):
+        outbox.open()
+        await trio.testing.wait_all_tasks_blocked()
+    assert first.sent == ["hello"]
+    assert second.sent == ["hello", "late", "ack ((1, 5),)"]
+
+
+async def test_outbox_sends_nothing_more_once_it_was_shut_in_the_middle(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Of two messages that were due together the second stays unsent if the connection broke meanwhile."""
+    core, outbox = made()
+    line = Line(takes_s=1)
+
+    def both() -> None:
+        core.say("one")
+        core.say("two")
+
+    async with serving(outbox, line):
+        outbox.open()
+        outbox.add(both)
+        await trio.sleep(1.5)
+        outbox.shut()
+        await trio.sleep(5)
+    assert line.sent == ["hello", "one"]
+
+
+async def test_outbox_woken_while_it_sends_looks_again(autojump_clock: trio.testing.MockClock) -> None:
+    """What the core has to say after an event is never left lying until something else happens."""
+    core, outbox = made()
+    line = Line(takes_s=1)
+    async with serving(outbox, line):
+        outbox.open()
+        outbox.add(partial(core.say, "one"))
+        await trio.sleep(1.5)
+        core.say("two")
+        outbox.wake()
+        await trio.sleep(5)
+    assert line.sent == ["hello", "one", "two"]

@@ -14,11 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 from attrs import evolve
 
+from seedance_wire.bookmark import Bookmark
+from seedance_wire.client_session import ClientSession
 from seedance_wire.codec import SUBPROTOCOLS, Codec, make_codec
 from seedance_wire.connection import Connection
 from seedance_wire.delta import apply_difference, difference
 from seedance_wire.envelope import FromClient, FromServer, InvalidSubmit, Outgoing
-from seedance_wire.errors import DecodeError, LocalProtocolError, RemoteProtocolError
+from seedance_wire.errors import DecodeError, InvalidBookmarkError, LocalProtocolError, RemoteProtocolError
 from seedance_wire.messages import (
     Accepted,
     Bye,
@@ -33,6 +35,7 @@ from seedance_wire.messages import (
 )
 from seedance_wire.raw_blocks import Block, BlockParser, write_block
 from seedance_wire.state import ConnectionState, Role
+from seedance_wire.stored_form import dump_frame, dump_submit, load_frame, load_submit, request_fingerprint
 
 __all__ = ["TARGETS", "frame_messages"]
 
@@ -156,6 +159,81 @@ def connection(data: bytes) -> None:
                     assert event.final.digest == hashlib.sha256(text.encode()).digest()
 
 
+def client_session(data: bytes) -> None:
+    """A client's session: what a server says on its second connection never repeats or skips a byte.
+
+    The first byte chooses the subprotocol; each message follows its length in two bytes. An empty one is a
+    cut, after which the client connects again.
+    """
+    subprotocol = SUBPROTOCOLS[data[0] % len(SUBPROTOCOLS)] if data else SUBPROTOCOLS[0]
+    codec = make_codec(subprotocol)
+    session = ClientSession(subprotocol, hello=Hello(), max_message_bytes=4096)
+    welcome = Welcome(
+        session_id="s",
+        epoch=1,
+        last_sequence_id=0,
+        model="m",
+        limits=Limits(max_message_bytes=4096, max_streams=2, max_context_tokens=1),
+        resume_token=b"t",
+    )
+    session.connect()
+    session.receive_data(codec.encode((welcome,)))
+    for number in (1, 2):
+        session.submit(Submit(sequence_id=0, idempotency_key=bytes([number]) * 16, prompt="p"))
+        session.data_to_send()
+        accepted = Accepted(sequence_id=number, stream_id=number, durability=Durability.COMMITTED)
+        session.receive_data(codec.encode((accepted,)))
+    texts: dict[int, str] = {}
+    applied: dict[int, int] = {}
+    rest = data[1:]
+    session.connect()
+    while rest:
+        size = int.from_bytes(rest[:2])
+        payload, rest = rest[2 : 2 + size], rest[2 + size :]
+        is_text = subprotocol != SUBPROTOCOLS[0]
+        try:
+            if payload:
+                session.receive_data(payload.decode(errors="surrogateescape") if is_text else payload)
+            else:
+                session.connect()
+        except RemoteProtocolError:
+            session.connect()
+        while (event := session.next_event()) is not None:
+            if isinstance(event, Delta | Flush | Error):
+                text = texts.setdefault(event.stream_id, "")
+                assert event.id == applied.get(event.stream_id, 0) + 1
+                assert event.offset == len(text.encode())
+                applied[event.stream_id] = event.id
+                if isinstance(event, Delta):
+                    texts[event.stream_id] += event.text
+        session.data_to_send()
+
+
+def stored_form(data: bytes) -> None:
+    """Frames and requests from a journal: what is read can be stored, and reads the same."""
+    try:
+        frame = load_frame(data, epoch=1)
+    except DecodeError:
+        pass
+    else:
+        assert _readable(load_frame(dump_frame(frame), epoch=1)) == _readable(frame)
+    try:
+        submit = load_submit(data)
+    except DecodeError:
+        return
+    assert _readable(load_submit(dump_submit(submit))) == _readable(submit)
+    assert request_fingerprint(evolve(submit, sequence_id=1)) == request_fingerprint(submit)
+
+
+def bookmark(data: bytes) -> None:
+    """A bookmark that an application kept: it, or a text that is none."""
+    try:
+        place = Bookmark.from_str(data.decode(errors="surrogateescape"))
+    except InvalidBookmarkError:
+        return
+    assert Bookmark.from_str(place.to_str()) == place
+
+
 def _open(client: Connection) -> None:
     """Brings a client to where frames of streams 1 and 2 may follow."""
     codec = make_codec(client.subprotocol)
@@ -183,6 +261,8 @@ def _check_closed_for_good(failed: Connection) -> None:
 TARGETS: Mapping[str, Callable[[bytes], None]] = {
     target.__name__: target
     for target in (
+        bookmark,
+        client_session,
         connection,
         delta,
         json_client,
@@ -191,6 +271,7 @@ TARGETS: Mapping[str, Callable[[bytes], None]] = {
         protobuf_server,
         raw_blocks,
         raw_server,
+        stored_form,
     )
 }
 """Every target by its name, which is also the name of its corpus directory."""

@@ -29,7 +29,8 @@ def test_raw_codec_concatenates_frames_and_writes_control_messages_as_json() -> 
     flush = Flush(stream_id=1, id=1, epoch=1, offset=0)
     assert CODEC.encode((flush, flush)) == "event: flush\nid: 1:1:1:0\ndata: \n\n" * 2
     accepted = Accepted(sequence_id=1, stream_id=2, durability=Durability.NONE)
-    text = 'event: accepted\ndata: {"sequence_id":1,"stream_id":2,"durability":"none"}\n\n'
+    members = '"sequence_id":1,"stream_id":2,"durability":"none","replayed":false'
+    text = f'event: accepted\ndata: {{{members},"first_available_id":1,"last_id":0}}\n\n'
     assert CODEC.encode((accepted,)) == text
 
 

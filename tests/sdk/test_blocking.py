@@ -28,7 +28,7 @@ def connect() -> Iterator[Callable[[ScriptedServer], SeedanceClient]]:
     clients: list[SeedanceClient] = []
 
     def make(server: ScriptedServer) -> SeedanceClient:
-        clients.append(SeedanceClient(connector=server))
+        clients.append(SeedanceClient(connector=server, dice=lambda: 0.0))
         return clients[-1]
 
     yield make

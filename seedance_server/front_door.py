@@ -14,6 +14,7 @@ import structlog
 import trio
 from attrs import define, frozen
 from trio_websocket import ConnectionClosed, wrap_server_stream
+from wsproto.utilities import LocalProtocolError
 
 from seedance_server.admission import Admission
 from seedance_server.config import Config
@@ -29,15 +30,19 @@ from seedance_server.session_registry import SessionRegistry
 from seedance_server.upgrade import HttpAnswer, Upgrade, canonical_head, check_upgrade
 from seedance_wire.connection import Connection
 from seedance_wire.errors import CloseCode
+from seedance_wire.messages import ErrorCode
 from seedance_wire.state import Role
 
-__all__ = ["CHAT_PATH", "FrontDoor", "FrontDoorStatistics", "Service"]
+__all__ = ["CHAT_PATH", "ERROR_HEADER", "FrontDoor", "FrontDoorStatistics", "Service"]
 
 _log = structlog.get_logger(__name__)
 
 CHAT_PATH = "/v1/chat"
 _READ_METHODS = ("GET", "HEAD")
 _RETRY_AFTER = ("Retry-After", "1")
+ERROR_HEADER = "Seedance-Error"
+"""Header of an HTTP answer that refuses new work; its value is that of an `ErrorCode`."""
+_CROWDED = (_RETRY_AFTER, (ERROR_HEADER, ErrorCode.OVERLOADED.value))
 _LIBRARY_READ_BYTES = 4096
 """What the WebSocket library reads at once: a tiny frame costs it about 8 µs, 64 KiB of them would stall the
 loop for 87 ms."""
@@ -45,8 +50,21 @@ _LIBRARY_QUEUE = 8
 """Messages that the library holds for the reader, which never makes them wait for long."""
 
 
-_EXPECTED = (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError, ConnectionClosed)
+_EXPECTED = (
+    trio.BrokenResourceError,
+    trio.ClosedResourceError,
+    trio.TooSlowError,
+    ConnectionClosed,
+    LocalProtocolError,  # the library answers a ping that crossed our close
+)
 """What a peer that leaves, stalls or breaks a bound looks like; everything else is worth a warning."""
+_LIBRARIES = {"trio_websocket", "wsproto", "h11"}
+_EVICTED_CLOSE_S = 0.1
+"""Time for the last word to a connection that gives way: it goes into an empty buffer, or not at all."""
+
+
+_CROWDED_OUT = Farewell(CloseCode.TRY_AGAIN_LATER, "too many connections that have said nothing")
+_SHUTTING_DOWN = Farewell(CloseCode.GOING_AWAY, "the server is shutting down")
 
 
 @frozen(kw_only=True)
@@ -165,16 +183,11 @@ class FrontDoor:
                 await self._serve_request(guard, visit, address)
             if not visit.scope.cancelled_caught:
                 await guard.aclose()
-        except* (
-            trio.BrokenResourceError,
-            trio.ClosedResourceError,
-            trio.TooSlowError,
-            ConnectionClosed,
-        ) as group:
+        except* _EXPECTED as group:
             _log.debug("connection cut", address=address, reason=repr(group.exceptions[0]))
         except* Exception as group:  # noqa: BLE001 - contained here, so that it ends this connection only
             self._counts.contained += 1
-            _log.warning("connection contained", address=address, exc_info=group)
+            _log_contained(group, address)
         finally:
             visit.leave()
             await guard.abort()
@@ -197,7 +210,7 @@ class FrontDoor:
         decision: HttpAnswer | Upgrade
         try:
             if visit.crowded:
-                decision = HttpAnswer(429, "too many connections at once from this address", (_RETRY_AFTER,))
+                decision = HttpAnswer(429, "too many connections at once from this address", _CROWDED)
             else:
                 with trio.fail_after(self._config.handshake_timeout_s):
                     head = await read_head(guard, max_bytes=self._config.max_head_bytes)
@@ -225,7 +238,7 @@ class FrontDoor:
             if head.method not in _READ_METHODS:
                 return HttpAnswer(405, "only GET and HEAD", (("Allow", "GET, HEAD"),))
             trouble = self.trouble() if head.path == "/readyz" else None
-            return HttpAnswer(200, "ok") if trouble is None else HttpAnswer(503, trouble, (_RETRY_AFTER,))
+            return HttpAnswer(200, "ok") if trouble is None else self._unavailable(trouble)
         if head.path != CHAT_PATH:
             return HttpAnswer(404, f"nothing here; the service is at {CHAT_PATH}")
         decision = check_upgrade(head, api_key=self._config.api_key, allow_origins=self._config.allow_origins)
@@ -234,8 +247,13 @@ class FrontDoor:
             if trouble is None and self._websockets >= self._config.max_connections:
                 trouble = "all connections are in use"
             if trouble is not None:
-                return HttpAnswer(503, trouble, (_RETRY_AFTER,))
+                return self._unavailable(trouble)
         return decision
+
+    def _unavailable(self, trouble: str) -> HttpAnswer:
+        """503, with the same word for it that REFUSED would have."""
+        code = ErrorCode.DRAINING if self._draining else ErrorCode.OVERLOADED
+        return HttpAnswer(503, trouble, (_RETRY_AFTER, (ERROR_HEADER, code.value)))
 
     async def _serve_websocket(
         self, guard: GuardedStream, visit: Visit, subprotocol: str, service: Service, address: str
@@ -272,16 +290,40 @@ class FrontDoor:
                     on_welcome=visit.leave,
                 )
                 self._peers.add(peer)
-                farewell = Farewell(CloseCode.INTERNAL_ERROR, "a bug in the server, see its log")
+                if self._draining:  # it began after this one was decided on
+                    peer.go_away("the server is shutting down", 0)
+                farewell: Farewell | None = None
                 try:
                     farewell = await peer.run()
+                except Exception:
+                    farewell = Farewell(CloseCode.INTERNAL_ERROR, "a bug in the server, see its log")
+                    raise
                 finally:
                     self._peers.discard(peer)
-                    _log.info("peer left", address=address, code=farewell.code, reason=farewell.reason)
+                    evicted = visit.scope.cancel_called
+                    farewell = farewell or (_CROWDED_OUT if evicted else _SHUTTING_DOWN)  # cancelled
+                    _log.info("peer left", address=address, code=int(farewell.code), reason=farewell.reason)
                     # Shielded, with a deadline: a server that is being cancelled still says goodbye.
-                    with trio.move_on_after(config.close_timeout_s, shield=True):
+                    patience_s = _EVICTED_CLOSE_S if evicted else config.close_timeout_s
+                    with trio.move_on_after(patience_s, shield=True):
                         await websocket.aclose(farewell.code, farewell.reason or None)
                     library.cancel_scope.cancel()  # its reader may wait for ever; nobody waits for it
         finally:
             self._websockets -= 1
             self._last_left.set()
+
+
+def _log_contained(group: BaseExceptionGroup[BaseException], address: str) -> None:
+    """A traceback for what may be a bug of ours; one line for what the library raised in its own code."""
+    leaf: BaseException = group
+    while isinstance(leaf, BaseExceptionGroup):
+        leaf = leaf.exceptions[0]
+    trace = leaf.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    module = "" if trace is None else str(trace.tb_frame.f_globals.get("__name__"))
+    if module.partition(".")[0] in _LIBRARIES:
+        _log.warning("connection contained", address=address, reason=repr(leaf))
+        _log.debug("where it was raised", address=address, exc_info=group)
+    else:
+        _log.warning("connection contained", address=address, exc_info=group)

@@ -81,6 +81,7 @@ class GuardedStream(trio.abc.Stream):
         self._allowance = float(limits.burst_bytes)
         self._allowance_at = trio.current_time()
         self._aborted = False
+        self._sending = False
         self._counts = GuardStatistics()
 
     def statistics(self) -> GuardStatistics:
@@ -117,7 +118,10 @@ class GuardedStream(trio.abc.Stream):
             size = len(self._replay) if max_bytes is None else max_bytes
             replayed, self._replay = self._replay[:size], self._replay[size:]
             return replayed
-        data = bytes(await self._transport.receive_some(max_bytes))
+        try:
+            data = bytes(await self._transport.receive_some(max_bytes))
+        except trio.BusyResourceError as error:  # `aclose` reads the rest away
+            raise trio.BrokenResourceError("the connection is being closed") from error
         self._counts.received_bytes += len(data)
         self._since_message += len(data)
         budget = self._limits.between_messages_bytes if self._accepted else self._limits.before_accept_bytes
@@ -144,11 +148,15 @@ class GuardedStream(trio.abc.Stream):
         if self._aborted:
             raise trio.BrokenResourceError("the connection was aborted")
         done = False
+        self._sending = True
         try:
             with trio.move_on_after(self._limits.send_timeout_s):
                 await self._transport.send_all(data)
                 done = True
+        except trio.BusyResourceError as error:  # `aclose` says just now that nothing follows
+            raise trio.BrokenResourceError("the connection is being closed") from error
         finally:
+            self._sending = False
             if not done:
                 await self.abort()
         if not done:
@@ -186,7 +194,8 @@ class GuardedStream(trio.abc.Stream):
         remaining = self._limits.linger_bytes
         try:
             with trio.move_on_after(self._limits.linger_s):
-                if isinstance(self._transport, trio.abc.HalfCloseableStream):
+                # Where something is being sent that is the last word, and its end is seen by the close.
+                if isinstance(self._transport, trio.abc.HalfCloseableStream) and not self._sending:
                     await self._transport.send_eof()
                 while remaining > 0:
                     data = await self._transport.receive_some(4096)

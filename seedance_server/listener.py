@@ -1,6 +1,8 @@
 """The accept loop: takes a connection only when there is a place for it, and survives what accept can raise.
 
-A place is taken before `accept`, so connections beyond the bounds wait in the kernel's backlog at no cost.
+Each loop waits for room before `accept`, so connections beyond the bounds wait in the kernel's backlog at no
+cost; of several loops that saw the same room, one enters and the others hold their one connection until there
+is room again. Somebody gives way only to a connection that is there.
 When the process or the system is out of descriptors it waits and goes on. Each socket gets the options that
 bound a half-open connection and the memory of a slow one.
 
@@ -112,6 +114,12 @@ async def accept_forever(
                 continue
             exhausted = False
             address = _prepare(stream)
+            try:
+                await lobby.wait_for_room()  # another listener may have filled it meanwhile
+            except trio.Cancelled:
+                await trio.aclose_forcefully(stream)
+                raise
+            # No checkpoint from here, or the room could be gone again.
             nursery.start_soon(serve_stream, stream, lobby.enter(address), address)
 
 

@@ -77,21 +77,26 @@ class Lobby:
         return len(self._visits)
 
     async def wait_for_room(self) -> None:
-        """Waits until one more may enter, ending the oldest visit if it has had its chance."""
+        """Waits until one more may enter: there is a place, or the oldest visit has had its chance.
+
+        Nobody gives way yet: that is for `enter`, once there is somebody to give way to.
+        """
         await trio.lowlevel.checkpoint()
         while len(self._visits) >= self._capacity:
             oldest = next(iter(self._visits))
             due_s = oldest._entered_s + FAIR_CHANCE_S  # noqa: SLF001
             if trio.current_time() >= due_s:
-                oldest.scope.cancel()
-                self._leave(oldest)
                 break
             left = self._left
             with trio.move_on_at(due_s):
                 await left.wait()
 
     def enter(self, address: str) -> Visit:
-        """Lets a connection in; check ``crowded``."""
+        """Lets a connection in, in place of the oldest where the lobby is full; check ``crowded``."""
+        if len(self._visits) >= self._capacity:
+            oldest = next(iter(self._visits))
+            oldest.scope.cancel()
+            self._leave(oldest)
         group = address_group(address)
         crowded = group is not None and self._by_address[group] >= self._per_address
         visit = Visit(trio.CancelScope(), crowded, group, trio.current_time(), self)

@@ -270,7 +270,8 @@ class Peer:
             case Ack():
                 attachment.acknowledge(event)
             case InvalidSubmit(sequence_id=sequence_id, field=field, reason=reason):
-                attachment.refuse(sequence_id, RequestRefused(ErrorCode.INVALID_REQUEST, reason, field=field))
+                refusal = RequestRefused(ErrorCode.INVALID_REQUEST, f"{field} {reason}", field=field)
+                attachment.refuse(sequence_id, refusal)
             case _:
                 raise RemoteProtocolError(f"{type(event).__name__} isn't expected now")
 

@@ -5,8 +5,8 @@
     their time, the others stay in the journal → close → exit 0
 
 The journal is opened before everything that writes to it and closed after. The port answers from the first
-moment: liveness yes, readiness no. A second signal ends the process at once. A start that fails raises one
-StartupError or EngineError, never a group.
+moment: liveness yes, readiness no. A second signal that is no echo of the first ends the process at once. A
+start that fails raises one StartupError or EngineError, never a group.
 """
 
 from __future__ import annotations
@@ -47,10 +47,17 @@ _THREAD_STOP_S = 5.0
 """Time for the last step to end at shutdown; after it the process ends anyway."""
 
 
+_ECHO_S = 1.0
+"""A signal so soon after the first is the same one: wrappers signal a process and its group."""
+_LEAST_CONNECTIONS = 32
+"""With room for fewer the server doesn't start: it would turn away nearly everybody."""
+
+
 class _Shutdown:
-    """What a signal does: the first asks, the second insists."""
+    """What a signal does: the first asks, the next insists unless it is only an echo."""
 
     def __init__(self) -> None:
+        self._asked_s = 0.0
         self.requested = trio.Event()
         self.loading = trio.CancelScope()
 
@@ -63,7 +70,10 @@ class _Shutdown:
             task_status.started()
             async for number in signals:
                 if self.requested.is_set():
+                    if trio.current_time() - self._asked_s < _ECHO_S:
+                        continue
                     os._exit(128 + number)
+                self._asked_s = trio.current_time()
                 _log.info("shutting down", signal=signal.Signals(number).name)
                 self.request()
 
@@ -84,7 +94,7 @@ async def serve(
         task_status: Started with the service's URL once it can answer.
 
     Raises:
-        StartupError: The address can't be listened on, or the journal can't be used.
+        StartupError: Too few files may be open, the address can't be listened on, or the journal can't be used.
         EngineError: The model can't be loaded.
     """
     config = _within_descriptors(config)
@@ -103,7 +113,7 @@ async def serve(
     finally:
         with trio.CancelScope(shield=True):  # bounded by the time-out
             patience_s = 0.0 if shutdown.loading.cancelled_caught else _THREAD_STOP_S
-            if not await thread.stop(patience_s):
+            if not await thread.stop(patience_s) and patience_s:  # loading is left behind as a rule
                 _log.warning("the decode thread didn't end in time; the process ends without it")
     if failure is not None:
         raise failure
@@ -175,15 +185,23 @@ async def _start_service(
 
 def _within_descriptors(config: Config) -> Config:
     """Fewer connections than asked for, rather than a server that dies of its own success."""
-    room = descriptor_budget() - config.max_unauthenticated
-    if room >= config.max_connections:
+    budget = descriptor_budget()
+    if budget < _LEAST_CONNECTIONS:
+        raise StartupError(
+            f"the limit on open files leaves {budget} connections, at least {_LEAST_CONNECTIONS} are needed: "
+            "see ulimit -n"
+        )
+    lobby = min(config.max_unauthenticated, budget // 4)
+    room = min(config.max_connections, budget - lobby)
+    if (lobby, room) == (config.max_unauthenticated, config.max_connections):
         return config
     _log.warning(
         "the limit on open files allows fewer connections: see ulimit -n",
         asked=config.max_connections,
-        allowed=max(room, 1),
+        allowed=room,
+        unauthenticated=lobby,
     )
-    return attrs.evolve(config, max_connections=max(room, 1))
+    return attrs.evolve(config, max_connections=room, max_unauthenticated=lobby)
 
 
 def _url(host: str, port: int) -> str:

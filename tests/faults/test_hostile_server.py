@@ -11,6 +11,7 @@ from attrs import evolve
 
 from seedance_sdk.errors import ConnectFailed, ConnectionFailed, Diverged, ProtocolError
 from seedance_sdk.limits import Limits
+from seedance_sdk.reconnect import Reaction, reaction_to
 from seedance_wire.errors import CloseCode
 from seedance_wire.messages import Durability, Hello
 from tests.sdk.hand_server import FOREVER, HandServer, asked, begin, delta, final, opened, running
@@ -66,6 +67,44 @@ async def test_answer_cut_anywhere_is_a_typed_error() -> None:
         with pytest.raises(ConnectionFailed):
             async with connected(script):
                 pytest.fail("connected")
+
+
+class Clipped:
+    """A stream that passes so many bytes to the client, and no more."""
+
+    def __init__(self, stream: trio.abc.Stream, size: int) -> None:
+        self.stream = stream
+        self.left = size
+
+    async def send_all(self, data: bytes) -> None:
+        await self.stream.send_all(data[: self.left])
+        self.left = max(0, self.left - len(data))
+
+    async def receive_some(self, size: int) -> bytes:
+        return bytes(await self.stream.receive_some(size))
+
+
+async def read_until_cut(size: int) -> None:
+    """Connects to a server of which only ``size`` bytes arrive, and reads."""
+
+    async def script(server: RawServer) -> None:
+        server.stream = Clipped(server.stream, size)  # type: ignore[assignment]
+        await server.upgrade()
+        await server.send_frame(BINARY, b"first")
+        await server.send_frame(BINARY, bytes(130))
+
+    async with connected(script) as transport:
+        while True:
+            await transport.receive()
+
+
+@pytest.mark.slow
+async def test_connection_cut_at_any_byte_is_tried_again() -> None:
+    """In the upgrade, in a frame or between two: a cut is a cut, and never taken for a server's fault."""
+    for size in range(320):  # the upgrade's 180, two frames, and then everything arrived
+        with pytest.raises(ConnectionFailed) as caught:
+            await read_until_cut(size)
+        assert reaction_to(caught.value) is Reaction.RESUME, size
 
 
 @pytest.mark.parametrize(

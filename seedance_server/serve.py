@@ -94,7 +94,7 @@ async def serve(
         task_status: Started with the service's URL once it can answer.
 
     Raises:
-        StartupError: Too few files may be open, the address can't be listened on, or the journal can't be used.
+        StartupError: Too few files may be open, or address or journal can't be used.
         EngineError: The model can't be loaded.
     """
     config = _within_descriptors(config)

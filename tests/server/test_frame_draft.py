@@ -14,6 +14,7 @@ from seedance_server.engine.sequence import (
     Usage,
 )
 from seedance_server.frame_draft import Ending, Position, draft_ending, draft_frames, frame_records
+from seedance_server.outbox import logprobs_size
 from seedance_wire.messages import Delta, ErrorCode, Flush
 from seedance_wire.stored_form import load_frame
 
@@ -93,3 +94,19 @@ def test_records_hold_frames_as_they_are_and_cutting_the_outputs_changes_nothing
         entry.frame for entry in whole.frames
     ]
     assert sum(record.size for record in records) == whole.position.offset
+
+
+def test_draft_writes_down_what_waits_too_long_for_text() -> None:
+    """No text for a whole answer: what waits stays bounded, and no frame is too large for a message."""
+    entry = TokenLogprob(3, "c", -0.5, ((4, "d", -1.0),) * 20)
+    position, held, seen = Position(), (), 0
+    for number in range(500):
+        made = draft((*held, output("", number, logprobs=(entry,))), position)
+        position, held = made.position, made.held
+        assert sum(logprobs_size(each.logprobs) for each in held) <= 32_768
+        for frame in made.frames:
+            assert (frame.frame.text, frame.size < 40_000) == ("", True)
+            seen += len(frame.frame.logprobs)
+    assert seen + len(held) == 500
+    assert position.next_id > 3
+    assert len(draft([output("", number) for number in range(5000)]).held) <= 1024

@@ -130,3 +130,63 @@ async def test_guard_abort_is_repeatable_and_at_once() -> None:
     await guard.abort()
     await guard.aclose()
     assert await client.receive_some() == b""
+
+
+class HalfCloseable(trio.abc.HalfCloseableStream):
+    """A socket that is busy: sends and reads take a second and must not overlap."""
+
+    def __init__(self):
+        self.busy_sending = self.busy_reading = self.closed = False
+        self.ended = 0
+
+    async def _claim(self, name):
+        if getattr(self, name):
+            raise trio.BusyResourceError(name)
+        setattr(self, name, True)
+        try:
+            await trio.sleep(1)
+        finally:
+            setattr(self, name, False)
+
+    async def send_all(self, data):
+        await self._claim("busy_sending")
+
+    async def wait_send_all_might_not_block(self):
+        await trio.lowlevel.checkpoint()
+
+    async def send_eof(self):
+        self.ended += 1
+        await self._claim("busy_sending")
+
+    async def receive_some(self, max_bytes=None):
+        await self._claim("busy_reading")
+        return b""
+
+    async def aclose(self):
+        self.closed = True
+        await trio.lowlevel.checkpoint()
+
+
+async def test_guard_does_not_end_the_line_while_somebody_speaks(autojump_clock) -> None:
+    """A close beside a send leaves the send alone."""
+    transport = HalfCloseable()
+    guard = GuardedStream(transport, limits())
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(guard.send_all, b"last words")
+        await trio.sleep(0.5)
+        nursery.start_soon(guard.aclose)
+    assert transport.closed
+    assert transport.ended == 0
+
+
+async def test_guard_looks_broken_to_whoever_speaks_or_reads_while_it_closes(autojump_clock) -> None:
+    """Not busy: that would be a bug in the caller's eyes."""
+    for call in (lambda guard: guard.send_all(b"x"), lambda guard: guard.receive_some()):
+        guard = GuardedStream(transport := HalfCloseable(), limits(linger_s=3.0))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(guard.aclose)
+            await trio.sleep(0.5)
+            transport.busy_reading = True
+            with pytest.raises(trio.BrokenResourceError):
+                await call(guard)
+            transport.busy_reading = False

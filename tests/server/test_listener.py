@@ -116,3 +116,28 @@ def test_descriptor_budget_leaves_some_for_the_rest_of_the_process() -> None:
     budget = descriptor_budget()
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     assert budget == soft - min(512, soft // 4) or soft == resource.RLIM_INFINITY
+
+
+async def test_two_listeners_share_the_last_place(autojump_clock) -> None:
+    """Both may see it; one enters, the other holds its connection until there is room again."""
+    lobby = Lobby(1, 8)
+    pairs = [await real_pair() for _ in range(2)]
+    visits = []
+
+    async def serve(_stream, visit, _address):
+        visits.append(visit)
+
+    async with trio.open_nursery() as nursery:
+        for _, server in pairs:
+            nursery.start_soon(accept_forever, Listener([server]), lobby, serve, nursery)
+        await trio.sleep(0.1)
+        assert (len(visits), lobby.visits) == (1, 1)
+        assert not visits[0].scope.cancel_called
+        await trio.sleep(10)
+        assert (len(visits), lobby.visits) == (2, 1)
+        assert visits[0].scope.cancel_called
+        assert not visits[1].scope.cancel_called, "nobody waits for that place"
+        nursery.cancel_scope.cancel()
+    for pair in pairs:
+        for stream in pair:
+            await stream.aclose()

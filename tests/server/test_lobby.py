@@ -46,9 +46,11 @@ async def test_lobby_lets_the_oldest_give_way_after_a_fair_chance(autojump_clock
     began_s = trio.current_time()
     await lobby.wait_for_room()
     assert trio.current_time() - began_s == pytest.approx(FAIR_CHANCE_S)
+    assert not oldest.scope.cancel_called, "nobody has come yet"
+    lobby.enter("127.0.0.1")
     assert oldest.scope.cancel_called
     assert not newer.scope.cancel_called
-    assert lobby.visits == 1
+    assert lobby.visits == 2
 
 
 async def test_lobby_gives_the_place_of_one_that_left(autojump_clock) -> None:

@@ -10,11 +10,12 @@ from seedance_server.engine.sequence import SequenceOutput
 from seedance_server.errors import OutboxClosed
 from seedance_server.frame_draft import Ending, Position, draft_ending, draft_frames
 from seedance_server.frame_source import FrameSource
-from seedance_server.outbox import Outbox
+from seedance_server.outbox import Outbox, frame_size
 from seedance_server.sender import Sender
 from seedance_server.tail import FrameTail
+from seedance_wire.codec import SUBPROTOCOLS, make_codec
 from seedance_wire.errors import RemoteProtocolError
-from seedance_wire.messages import Delta, ErrorCode
+from seedance_wire.messages import Delta, ErrorCode, TokenLogprob
 
 
 class Sending:
@@ -148,3 +149,33 @@ async def test_sender_ends_with_its_connection(autojump_clock) -> None:
     sending.outbox.close()
     with pytest.raises(OutboxClosed):
         await sending.sender.run()
+
+
+def test_no_encoding_is_wider_than_the_sender_thinks() -> None:
+    """A frame that is small by `frame_size` is never measured, so the factor must hold."""
+    for text in ("", "\x01", "\x01" * 40, '"', "é", "🚀"):
+        entry = TokenLogprob(
+            token_id=2**31 - 1, text=text, logprob=-12.345678901, top=((2**31 - 1, text, -1.0000000001),) * 20
+        )
+        for frame in (
+            Delta(stream_id=9, id=10**9, epoch=9, offset=10**9, text=text * 1000, token_count=10**6),
+            Delta(stream_id=9, id=1, epoch=9, offset=0, text=text, token_count=60, logprobs=(entry,) * 60),
+        ):
+            sizes = [len(make_codec(name).encode([frame])) for name in SUBPROTOCOLS]
+            assert max(sizes) <= 7 * frame_size(frame)
+
+
+async def test_sender_ends_a_stream_whose_frame_fits_no_message(autojump_clock) -> None:
+    """One ERROR for this stream in the frame's place, and the producer is told; nobody else is touched."""
+    sending = Sending(1, ends=False)
+    huge = draft_frames(
+        1, Position(next_id=2, offset=4), [SequenceOutput(id=1, text="\x01" * 50_000)], segment_bytes=1 << 20
+    )
+    sending.tail.publish(huge.frames)
+    told = []
+    sending.sender._on_unsendable = lambda code, message: told.append(code)
+    async with sending.at_work():
+        await trio.sleep(1)
+    text, error = sending.frames
+    assert (text.id, error.id, error.offset, error.epoch) == (1, 2, 4, 4)
+    assert (error.code, error.retryable, told) == (ErrorCode.INTERNAL, False, [ErrorCode.INTERNAL])

@@ -1,14 +1,17 @@
 """Tests of `seedance_server.serve`: real sockets, a real thread, and an engine that is scripted."""
 
+import signal
 import socket
 import threading
+from unittest.mock import Mock
 
 import pytest
 import trio
 
+import seedance_server.serve
 from seedance_server.config import Config
 from seedance_server.engine.errors import ModelNotFound
-from seedance_server.errors import ListenError
+from seedance_server.errors import ListenError, StartupError
 from seedance_server.serve import serve
 from seedance_server.served_model import ServedModel
 from seedance_server.testing import ScriptedEncoder, ScriptedEngine
@@ -161,3 +164,51 @@ async def test_serve_listens_on_ipv6_too() -> None:
             await client.submit()
             await client.accepted()
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    ("budget", "lobby", "connections"), [(192, 48, 144), (32, 8, 24), (10_000, 256, 2000)]
+)
+def test_serve_shrinks_both_bounds_to_the_open_files_allowed(monkeypatch, budget, lobby, connections) -> None:
+    """`ulimit -n 256` makes a small server, not one for a single client."""
+    monkeypatch.setattr(seedance_server.serve, "descriptor_budget", lambda: budget)
+    shrunk = seedance_server.serve._within_descriptors(config())
+    assert (shrunk.max_unauthenticated, shrunk.max_connections) == (lobby, connections)
+
+
+async def test_serve_does_not_start_with_next_to_no_files(monkeypatch) -> None:
+    """One line that says what to raise."""
+    monkeypatch.setattr(seedance_server.serve, "descriptor_budget", lambda: 31)
+    with pytest.raises(StartupError, match=r"leaves 31 connections, at least 32 .* ulimit -n"):
+        await serve(config(), factory(), watch_signals=False)
+
+
+@pytest.mark.parametrize(("after_s", "exits"), [(0.5, []), (1.5, [128 + signal.SIGTERM])])
+async def test_serve_takes_an_echo_of_the_signal_for_the_same_one(
+    autojump_clock, monkeypatch, after_s, exits
+) -> None:
+    """Wrappers signal a process and its group; only a later signal insists."""
+    left = []
+    monkeypatch.setattr(seedance_server.serve.os, "_exit", left.append)
+    shutdown = seedance_server.serve._Shutdown()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(shutdown.watch_signals)
+        signal.raise_signal(signal.SIGTERM)
+        await trio.sleep(after_s)
+        assert shutdown.requested.is_set()
+        signal.raise_signal(signal.SIGTERM)
+        await trio.sleep(0.1)
+        nursery.cancel_scope.cancel()
+    assert left == exits
+
+
+async def test_serve_asked_to_end_while_loading_has_nothing_to_warn_of(monkeypatch) -> None:
+    """Loading can't be interrupted, so it is left behind: the normal path."""
+    may_end, lines = threading.Event(), []
+    monkeypatch.setattr(seedance_server.serve, "_log", Mock(warning=lambda *a, **k: lines.append(a)))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(lambda: serve(config(), lambda *_: may_end.wait(5)))
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        signal.raise_signal(signal.SIGTERM)
+    may_end.set()
+    assert not lines

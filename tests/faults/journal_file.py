@@ -29,7 +29,8 @@ def journaled(payloads: Sequence[bytes]) -> list[JournaledFrame]:
 def _frame(frame: Frame) -> JournaledFrame:
     is_last = isinstance(frame, Error) or (isinstance(frame, Flush) and frame.final is not None)
     text = frame.text if isinstance(frame, Delta) else ""
-    return JournaledFrame(frame.id, frame.offset, text, is_last)
+    digest = frame.final.digest if isinstance(frame, Flush) and frame.final else None
+    return JournaledFrame(frame.id, frame.offset, text, is_last, digest)
 
 
 def journaled_records(records: Sequence[FrameRecord]) -> list[JournaledFrame]:

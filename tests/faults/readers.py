@@ -6,7 +6,6 @@ stream when one has ended, so that there are always as many live ones as readers
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
@@ -133,7 +132,6 @@ class StoryReader:
             self._note_piece(chunk.received_at)
             self.live = chunk.finish_reason is None
             await trio.sleep(self.pause_s)
-        record.digest = hashlib.sha256(record.text.encode()).digest()
         self.answers.append(Answer((stream.session_id, stream.id), record, stream.reconnects))
         if request.expected is not None and record.text != request.expected:
             self.wrong.append(f"{request.options}: {record.text!r}, not {request.expected!r}")

@@ -114,6 +114,9 @@ def test_checker_finds_an_end_that_came_twice_and_one_that_did_not_fit():
     """A stream ends once, with the digest of its text."""
     assert faults(evolve(record_of(frames_of()), ends=2)) == {Fault.ENDED_TWICE: 0}
     assert faults(evolve(record_of(frames_of()), digest=bytes(32))) == {Fault.DIGEST: 0}
+    frames = frames_of()
+    frames[-1] = evolve(frames[-1], digest=bytes(32))
+    assert faults(record_of(frames), frames) == {Fault.DIGEST: 0}
 
 
 def test_checker_counts_what_it_looked_at():

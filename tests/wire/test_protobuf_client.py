@@ -6,6 +6,7 @@ import attrs
 import pytest
 from hypothesis import given
 
+from seedance_wire import protobuf_client
 from seedance_wire import seedance_pb2 as pb
 from seedance_wire.envelope import InvalidSubmit
 from seedance_wire.errors import DecodeError
@@ -69,4 +70,45 @@ def test_submit_with_a_wrong_body_is_answerable(submit: pb.Submit, field: str) -
 def test_client_message_refuses_what_cannot_be_answered(envelope: pb.ClientEnvelope) -> None:
     """Without a sequence id, a stream id or any content there is nothing to refuse by name."""
     with pytest.raises(DecodeError):
+        client_message(envelope)
+
+
+@pytest.mark.parametrize(
+    ("submit", "field"),
+    [
+        (pb.Submit(conversation=pb.Conversation(messages=[pb.ChatMessage()] * 125_000)), "messages"),
+        (pb.Submit(prompt="p", sampling=pb.Sampling(stop=[""] * 125_000)), "stop"),
+        (pb.Submit(prompt="p", sampling=pb.Sampling(stop_token_ids=[1] * 250_000)), "stop_token_ids"),
+        (
+            pb.Submit(prompt="p", sampling=pb.Sampling(logit_bias=dict.fromkeys(range(1025), 0))),
+            "logit_bias",
+        ),
+    ],
+)
+def test_submit_with_too_many_entries_is_refused_before_any_is_built(
+    submit: pb.Submit, field: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One message must not stop its reader: empty entries are counted, not made into objects."""
+    submit.sequence_id, submit.idempotency_key = 7, KEY
+    monkeypatch.setattr(protobuf_client, "ChatMessage", None)
+    monkeypatch.setattr(protobuf_client, "Sampling", None)
+    message = client_message(pb.ClientEnvelope(submit=submit))
+    assert isinstance(message, InvalidSubmit)
+    assert (message.sequence_id, message.field) == (7, field)
+
+
+@pytest.mark.parametrize(
+    "envelope",
+    [
+        pb.ClientEnvelope(ack=pb.Ack(processed=[pb.Processed(stream_id=1, frame_id=1)] * 1025)),
+        pb.ClientEnvelope(hello=pb.Hello(capabilities=[""] * 1025)),
+    ],
+)
+def test_client_message_counts_before_it_builds_anything(
+    envelope: pb.ClientEnvelope, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What has no field to refuse ends the connection, as soon."""
+    monkeypatch.setattr(protobuf_client, "Ack", None)
+    monkeypatch.setattr(protobuf_client, "Hello", None)
+    with pytest.raises(DecodeError, match="1025"):
         client_message(envelope)

@@ -35,6 +35,21 @@ def test_delta_of_one_token_does_not_say_so() -> None:
         pb.ServerEnvelope(frames=pb.FrameBatch()),
         pb.ServerEnvelope(frames=pb.FrameBatch(frames=[pb.Frame()] * (MAX_FRAMES + 1))),
         pb.ServerEnvelope(frames=pb.FrameBatch(frames=[frame(type=pb.FRAME_TYPE_FLUSH), pb.Frame()])),
+        pb.ServerEnvelope(
+            frame=frame(type=pb.FRAME_TYPE_DELTA, text="a", logprobs=[pb.TokenLogprob()] * 16_385)
+        ),
+        pb.ServerEnvelope(
+            frames=pb.FrameBatch(
+                frames=[
+                    frame(
+                        type=pb.FRAME_TYPE_DELTA,
+                        text="a",
+                        logprobs=[pb.TokenLogprob(top=[pb.Alternative()] * 8192)],
+                    )
+                ]
+                * 2
+            )
+        ),
         pb.ServerEnvelope(accepted=pb.Accepted(sequence_id=1, stream_id=1)),
         pb.ServerEnvelope(refused=pb.Refused(sequence_id=1)),
         pb.ServerEnvelope(welcome=pb.Welcome()),

@@ -20,6 +20,8 @@ __all__ = [
     "MAX_ACK_ENTRIES",
     "MAX_CHECKPOINT_ENTRIES",
     "MAX_FRAMES",
+    "MAX_LIST_ENTRIES",
+    "MAX_LOGPROB_ENTRIES",
     "CodedDelta",
     "FromClient",
     "FromServer",
@@ -37,6 +39,13 @@ MAX_ACK_ENTRIES = 1024
 
 MAX_CHECKPOINT_ENTRIES = 1024
 """Streams in a CHECKPOINT, for the same reason; news of more than that go into the next one."""
+
+MAX_LIST_ENTRIES = 1024
+"""Entries of any other list but token ids: turns, parts of a turn, stop strings, capabilities. An empty entry
+takes two bytes and builds an object, so without this one message would stop its reader for a second."""
+
+MAX_LOGPROB_ENTRIES = 16_384
+"""Tokens and alternatives with their log probabilities in an envelope; an honest 256 KiB hold fewer."""
 
 
 @frozen(kw_only=True)

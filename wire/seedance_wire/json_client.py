@@ -25,7 +25,7 @@ from .messages import (
     Sampling,
     Submit,
 )
-from .validity import InvalidFieldError, check_received, check_sequence_id, check_submit
+from .validity import InvalidFieldError, check_count, check_received, check_sequence_id, check_submit
 
 __all__ = ["client_message_from_json", "client_message_to_json"]
 
@@ -140,7 +140,7 @@ def _submit(fields: Fields) -> Submit | InvalidSubmit:
             model=fields.optional_text("model"),
             messages=_turns(fields),
             prompt=fields.optional_text("prompt"),
-            token_ids=None if fields.optional("token_ids") is None else fields.integers("token_ids"),
+            token_ids=None if fields.optional("token_ids") is None else _token_ids(fields),
             sampling=_sampling(fields),
             durability=_durability(fields),
             deadline_ms=fields.optional_integer("deadline_ms"),
@@ -154,6 +154,10 @@ def _submit(fields: Fields) -> Submit | InvalidSubmit:
         check_sequence_id(sequence_id)
         return InvalidSubmit(sequence_id=sequence_id, field=error.field, reason=error.reason)
     return check_submit(message)
+
+
+def _token_ids(fields: Fields) -> tuple[int, ...]:
+    return fields.integers("token_ids", limit=None)  # as many as a message holds
 
 
 def _turns(fields: Fields) -> tuple[ChatMessage, ...] | None:
@@ -210,6 +214,7 @@ def _logit_bias(fields: Fields) -> dict[int, float]:
         return {}
     if not isinstance(written, dict):
         raise InvalidFieldError("logit_bias", "must be an object of token ids")
+    check_count("logit_bias", len(written))
     return {
         as_integer("logit_bias", token_id): number(f"logit_bias[{token_id[:20]}]", bias)
         for token_id, bias in written.items()

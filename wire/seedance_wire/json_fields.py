@@ -13,7 +13,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeVar
 
-from .validity import InvalidFieldError
+from .envelope import MAX_LIST_ENTRIES
+from .validity import InvalidFieldError, check_count
 
 __all__ = ["Fields", "Json", "as_integer", "hexadecimal", "integer", "number", "present", "real", "unreal"]
 
@@ -169,19 +170,29 @@ class Fields:
         value = self.optional(name)
         return None if value is None else hexadecimal(self.path(name), value)
 
-    def array(self, name: str) -> list[Json]:
-        """Returns a list; absent is empty."""
+    def array(self, name: str, *, limit: int | None = MAX_LIST_ENTRIES) -> list[Json]:
+        """Returns a list of ``limit`` entries at most; absent is empty."""
         value = self.optional(name)
-        return [] if value is None else self._is(list, "a list", name, value)
+        entries = [] if value is None else self._is(list, "a list", name, value)
+        if limit is not None:
+            check_count(self.path(name), len(entries), limit)
+        return entries
 
     def texts(self, name: str) -> tuple[str, ...]:
         """Returns strings; absent is none."""
         values = self.array(name)
         return tuple(self._is(str, "a string", f"{name}[{i}]", value) for i, value in enumerate(values))
 
-    def integers(self, name: str) -> tuple[int, ...]:
+    def integers(self, name: str, *, limit: int | None = MAX_LIST_ENTRIES) -> tuple[int, ...]:
         """Returns integers; absent is none."""
-        return tuple(as_integer(self.path(f"{name}[{i}]"), v) for i, v in enumerate(self.array(name)))
+        values = self.array(name, limit=limit)
+        kinds = set(map(type, values))  # all alike as a rule, and there may be a hundred thousand
+        if kinds <= {int}:
+            return tuple(values)  # type: ignore[arg-type]
+        if kinds == {str} and all(map(_DIGITS.fullmatch, values)):  # type: ignore[arg-type]
+            return tuple(map(int, values))  # type: ignore[arg-type]
+        path = self.path(name)
+        return tuple(as_integer(f"{path}[{i}]", value) for i, value in enumerate(values))
 
     def choice(self, name: str, choices: Mapping[str, _Value]) -> _Value:
         """Returns what one of several strings stands for."""
@@ -194,9 +205,9 @@ class Fields:
         """Returns the members of an object within this one."""
         return Fields(self.required(name), self.path(name))
 
-    def objects(self, name: str) -> Iterable[Fields]:
+    def objects(self, name: str, *, limit: int = MAX_LIST_ENTRIES) -> Iterable[Fields]:
         """Yields the members of each object of a list; absent is none."""
-        for index, value in enumerate(self.array(name)):
+        for index, value in enumerate(self.array(name, limit=limit)):
             yield Fields(value, self.path(f"{name}[{index}]"))
 
     def close(self) -> None:

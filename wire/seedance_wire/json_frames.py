@@ -7,6 +7,7 @@ server may add some.
 
 from __future__ import annotations
 
+from .envelope import MAX_LOGPROB_ENTRIES
 from .json_fields import Fields, Json, as_integer, integer, present, real, unreal
 from .messages import (
     Delta,
@@ -146,9 +147,12 @@ def logprobs_from_json(fields: Fields) -> tuple[TokenLogprob, ...]:
             token_id=entry.integer("token_id"),
             text=entry.text("text"),
             logprob=entry.real("logprob"),
-            top=tuple(_alternative(entry.path("top"), value) for value in entry.array("top")),
+            top=tuple(
+                _alternative(entry.path("top"), value)
+                for value in entry.array("top", limit=MAX_LOGPROB_ENTRIES)
+            ),
         )
-        for entry in fields.objects("logprobs")
+        for entry in fields.objects("logprobs", limit=MAX_LOGPROB_ENTRIES)
     )
 
 

@@ -6,7 +6,7 @@ Field by field, with no rule of its own but presence: an absent optional field i
 from __future__ import annotations
 
 from . import seedance_pb2 as pb
-from .envelope import FromClient, InvalidSubmit
+from .envelope import MAX_ACK_ENTRIES, FromClient, InvalidSubmit
 from .errors import DecodeError
 from .messages import (
     Ack,
@@ -21,7 +21,13 @@ from .messages import (
     Sampling,
     Submit,
 )
-from .validity import check_received, check_sequence_id, check_submit
+from .validity import (
+    InvalidFieldError,
+    check_count,
+    check_received,
+    check_sequence_id,
+    check_submit,
+)
 
 __all__ = ["client_envelope", "client_message", "submit_from_pb", "submit_to_pb"]
 
@@ -29,6 +35,7 @@ _DURABILITY_TO_PB = {d: pb.Durability.Value(f"DURABILITY_{d.name}") for d in Dur
 _DURABILITY_FROM_PB = {number: value for value, number in _DURABILITY_TO_PB.items()}
 _ON_DISCONNECT_TO_PB = {o: pb.OnDisconnect.Value(f"ON_DISCONNECT_{o.name}") for o in OnDisconnect}
 _ON_DISCONNECT_FROM_PB = {number: value for value, number in _ON_DISCONNECT_TO_PB.items()}
+_UNKNOWN = "no value {} in this minor version"
 
 
 def client_envelope(message: ClientMessage) -> pb.ClientEnvelope:
@@ -70,6 +77,11 @@ def client_message(envelope: pb.ClientEnvelope) -> FromClient:
         DecodeError: It holds none, or one with a value that the protocol forbids.
     """
     message: FromClient
+    try:
+        check_count("Ack.processed", len(envelope.ack.processed), MAX_ACK_ENTRIES)
+        check_count("Hello.capabilities", len(envelope.hello.capabilities))
+    except InvalidFieldError as error:
+        raise DecodeError(str(error)) from None
     match envelope.WhichOneof("message"):
         case "submit":
             return submit_from_pb(envelope.submit)
@@ -157,6 +169,10 @@ def submit_from_pb(submit: pb.Submit) -> Submit | InvalidSubmit:
     Raises:
         DecodeError: Its sequence id is not sound.
     """
+    try:
+        _check_counts(submit)
+    except InvalidFieldError as error:
+        return _invalid(submit, error.field, error.reason)
     which = submit.WhichOneof("input")
     messages = None
     if which == "conversation":
@@ -170,10 +186,10 @@ def submit_from_pb(submit: pb.Submit) -> Submit | InvalidSubmit:
         )
     durability = _DURABILITY_FROM_PB.get(submit.durability)
     if submit.HasField("durability") and durability is None:
-        return _unknown(submit, "durability", submit.durability)
+        return _invalid(submit, "durability", _UNKNOWN.format(submit.durability))
     on_disconnect = _ON_DISCONNECT_FROM_PB.get(submit.on_disconnect)
     if on_disconnect is None:
-        return _unknown(submit, "on_disconnect", submit.on_disconnect)
+        return _invalid(submit, "on_disconnect", _UNKNOWN.format(submit.on_disconnect))
     message = Submit(
         sequence_id=submit.sequence_id,
         idempotency_key=submit.idempotency_key,
@@ -192,9 +208,15 @@ def submit_from_pb(submit: pb.Submit) -> Submit | InvalidSubmit:
     return check_submit(message)
 
 
-def _unknown(submit: pb.Submit, field: str, number: int) -> InvalidSubmit:
+def _check_counts(submit: pb.Submit) -> None:
+    check_count("messages", len(submit.conversation.messages))
+    check_count("stop", len(submit.sampling.stop))
+    check_count("stop_token_ids", len(submit.sampling.stop_token_ids))
+    check_count("logit_bias", len(submit.sampling.logit_bias))
+
+
+def _invalid(submit: pb.Submit, field: str, reason: str) -> InvalidSubmit:
     check_sequence_id(submit.sequence_id)
-    reason = f"no value {number} in this minor version"
     return InvalidSubmit(sequence_id=submit.sequence_id, field=field, reason=reason)
 
 

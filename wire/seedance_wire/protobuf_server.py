@@ -10,7 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from . import seedance_pb2 as pb
-from .envelope import MAX_FRAMES, CodedDelta, FromServer, Outgoing
+from .envelope import (
+    MAX_CHECKPOINT_ENTRIES,
+    MAX_FRAMES,
+    MAX_LOGPROB_ENTRIES,
+    CodedDelta,
+    FromServer,
+    Outgoing,
+)
 from .errors import DecodeError
 from .messages import (
     Accepted,
@@ -31,7 +38,7 @@ from .messages import (
     Welcome,
 )
 from .protobuf_frames import ERROR_CODE_TO_PB, error_code_from_pb, frame_from_pb, frame_to_pb
-from .validity import check_received
+from .validity import InvalidFieldError, check_count, check_received
 
 __all__ = ["server_envelope", "server_messages"]
 
@@ -69,17 +76,33 @@ def server_messages(envelope: pb.ServerEnvelope) -> Sequence[FromServer]:
     """
     name = envelope.WhichOneof("message")
     if name == "frame":
+        _check_logprobs((envelope.frame,))
         return (frame_from_pb(envelope.frame),)
     if name == "frames":
         frames = envelope.frames.frames
         if not 1 <= len(frames) <= MAX_FRAMES:
             raise DecodeError(f"a batch holds 1 to {MAX_FRAMES} frames, not {len(frames)}")
+        _check_logprobs(frames)
         return [frame_from_pb(frame) for frame in frames]
     if name is None:
         raise DecodeError("the envelope holds no message of a server's")
+    try:
+        check_count("Checkpoint.streams", len(envelope.checkpoint.streams), MAX_CHECKPOINT_ENTRIES)
+        check_count("Welcome.capabilities", len(envelope.welcome.capabilities))
+    except InvalidFieldError as error:
+        raise DecodeError(str(error)) from None
     message = _READERS[name](getattr(envelope, name))
     check_received(message)
     return (message,)
+
+
+def _check_logprobs(frames: Sequence[pb.Frame]) -> None:
+    """Counts before anything is built of them; an empty one takes two bytes on the wire."""
+    count = sum(len(frame.logprobs) for frame in frames)
+    if count <= MAX_LOGPROB_ENTRIES:
+        count += sum(len(logprob.top) for frame in frames for logprob in frame.logprobs)
+    if count > MAX_LOGPROB_ENTRIES:
+        raise DecodeError(f"over {MAX_LOGPROB_ENTRIES} tokens and alternatives in logprobs")
 
 
 def _goaway_to_pb(message: GoAway) -> pb.GoAway:

@@ -8,9 +8,16 @@ parses untyped text checks them itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
-from .envelope import MAX_ACK_ENTRIES, MAX_CHECKPOINT_ENTRIES, CodedDelta, InvalidSubmit, Outgoing
+from .envelope import (
+    MAX_ACK_ENTRIES,
+    MAX_CHECKPOINT_ENTRIES,
+    MAX_LIST_ENTRIES,
+    CodedDelta,
+    InvalidSubmit,
+    Outgoing,
+)
 from .errors import DecodeError, LocalProtocolError
 from .messages import (
     Accepted,
@@ -36,6 +43,7 @@ from .messages import (
 __all__ = [
     "InvalidFieldError",
     "check",
+    "check_count",
     "check_outgoing",
     "check_received",
     "check_sequence_id",
@@ -123,6 +131,16 @@ def check_sequence_id(sequence_id: int) -> None:
         raise DecodeError(f"Submit.{error}") from None
 
 
+def check_count(field: str, count: int, limit: int = MAX_LIST_ENTRIES) -> None:
+    """Checks the length of a list; a codec asks before it builds the entries.
+
+    Raises:
+        InvalidFieldError: There are too many.
+    """
+    if count > limit:
+        raise InvalidFieldError(field, f"must have at most {limit} entries, not {count}")
+
+
 def _number(field: str, value: int | None, low: int, high: int) -> None:
     if value is not None and not low <= value <= high:
         raise InvalidFieldError(field, f"must be from {low} to {high}")
@@ -148,7 +166,9 @@ def _texts(field: str, values: Iterable[str]) -> None:
         _text(f"{field}[{index}]", value)
 
 
-def _signed(field: str, values: Iterable[int]) -> None:
+def _signed(field: str, values: Collection[int]) -> None:
+    if not values or (min(values) >= -_I64 and max(values) < _I64):
+        return
     for index, value in enumerate(values):
         if not -_I64 <= value < _I64:
             raise InvalidFieldError(f"{field}[{index}]", "does not fit 64 bits")
@@ -158,6 +178,7 @@ def _hello(message: Hello) -> None:
     _number("minor_version", message.minor_version, 0, _U32)
     _text("sdk_name", message.sdk_name)
     _text("sdk_version", message.sdk_version)
+    check_count("capabilities", len(message.capabilities))
     _texts("capabilities", message.capabilities)
     _text("session_id", message.session_id)
     if (message.session_id is None) != (message.resume_token is None):
@@ -176,6 +197,7 @@ def _submit(message: Submit) -> None:
         raise InvalidFieldError(
             inputs[-1] if inputs else "messages", f"give one of messages, prompt and token_ids, not {given}"
         )
+    check_count("messages", len(message.messages or ()))
     for index, turn in enumerate(message.messages or ()):
         _text(f"messages[{index}].role", turn.role)
         _text(f"messages[{index}].content", turn.content)
@@ -187,6 +209,8 @@ def _submit(message: Submit) -> None:
     sampling = message.sampling
     for name in ("top_k", "seed", "max_tokens", "min_tokens", "top_logprobs"):
         _number(name, getattr(sampling, name), -_I64, _I64 - 1)
+    for name in ("stop", "stop_token_ids", "logit_bias"):
+        check_count(name, len(getattr(sampling, name)))
     _texts("stop", sampling.stop)
     _signed("stop_token_ids", sampling.stop_token_ids)
     _signed("logit_bias", sampling.logit_bias)
@@ -221,6 +245,7 @@ def _welcome(message: Welcome) -> None:
     _number("limits.max_context_tokens", message.limits.max_context_tokens, 1, _U64)
     _number("minor_version", message.minor_version, 0, _U32)
     _text("server_version", message.server_version)
+    check_count("capabilities", len(message.capabilities))
     _texts("capabilities", message.capabilities)
     _size("resume_token", message.resume_token, 0, _MAX_TOKEN_BYTES)
     _number("retention_ms", message.retention_ms, 0, _U64)

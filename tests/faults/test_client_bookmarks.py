@@ -55,8 +55,9 @@ async def test_resumes_several_bookmarks_over_one_connection(
     server.know(streams=3, messages=3)
     marks = [resume_request(bookmark(number, 4, 9), {}) for number in (2, 3)]
     async with running(server, bookmark=marks[0].bookmark) as session, trio.open_nursery() as nursery:
-        for mark in marks:
+        for mark in reversed(marks):  # the one that the session began with need not be the first
             nursery.start_soon(session.resume, mark, FOREVER)
+            await trio.testing.wait_all_tasks_blocked()
         await server.greet()
         asked_for = [await server.resume() for _ in marks]
         assert {(resume.stream_id, resume.last_processed_id) for resume in asked_for} == {(2, 4), (3, 4)}

@@ -236,6 +236,7 @@ async def test_request_too_long_for_a_proxy_fails_alone(
         await server.again()
         await server.resume()
         assert (await server.accept(2)).prompt == "short"
+        await server.silent()
         await server.say(final(1, 1, ""))
         assert await stream.receive() is not None
 

@@ -261,6 +261,59 @@ async def test_link_outage_of_a_sleeper_begins_with_the_request_and_ends_in_time
         assert trio.current_time() - began == pytest.approx(60, abs=0.5)
 
 
+async def test_link_wakes_from_an_outage_that_nobody_waited_for(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Attempts stop when the last reader leaves in an outage, and its age does not count later."""
+    server = HandServer()
+    async with opened(server) as session, trio.open_nursery() as nursery:
+        generation = await begin(session, server)
+        server.refusal = ConnectFailed("refused")
+        server.cut()
+        await trio.sleep(5)
+        generation.detach()
+        await trio.sleep(3600)
+        server.refusal = None
+        nursery.start_soon(session.submit, asked(), FOREVER)
+        await server.again()
+        await server.resume()
+        await server.accept(2)
+
+
+async def test_link_restored_lasts_longer_than_the_time_to_restore_it(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """The bound is on being without a connection, not on the next one."""
+    server = HandServer()
+    async with opened(server) as session:
+        generation = await begin(session, server)
+        server.cut()
+        await server.again()
+        await server.resume()
+        await trio.sleep(3600)
+        await server.say(final(1, 1, ""))
+        assert await rest_of(generation) == ""
+    assert server.dials == 2
+
+
+async def test_link_lost_while_it_closes_is_not_restored(autojump_clock: trio.testing.MockClock) -> None:
+    """Goodbye could not be said, and nobody waits until it can."""
+    server = HandServer()
+    async with opened(server) as session, trio.open_nursery() as nursery:
+        await begin(session, server)
+        await server.say(delta(1, 1, "a", 0), delta(1, 2, "b", 1))
+        await trio.testing.wait_all_tasks_blocked()
+        for frame_id in (1, 2):  # the second waits for its 20 ms, and goodbye behind it
+            session.note_processed(1, frame_id)
+            await trio.testing.wait_all_tasks_blocked()
+        began = trio.current_time()
+        nursery.start_soon(session.aclose)
+        await trio.testing.wait_all_tasks_blocked()
+        server.cut()
+    assert trio.current_time() - began < 0.5
+    assert server.dials == 1
+
+
 async def test_link_close_during_an_outage_is_immediate(autojump_clock: trio.testing.MockClock) -> None:
     """There is nobody to say goodbye to."""
     server = HandServer()

@@ -153,7 +153,7 @@ class SeedanceClient:
         dice: The jitter of the waits.
 
     Raises:
-        ValueError: The URL or the key is malformed.
+        ValueError: The URL or the key is malformed, or there is no such subprotocol.
     """
 
     def __init__(

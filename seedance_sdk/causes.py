@@ -68,6 +68,8 @@ _BY_CODE: dict[ErrorCode, type[SeedanceError]] = {
     if kind.code is not None
 }
 
+_CODES = frozenset(code.value for code in _BY_CODE)
+
 _BY_STATUS: dict[int, type[SeedanceError]] = {
     401: AuthenticationError,
     403: PermissionDenied,
@@ -101,15 +103,21 @@ def error_of_wire(message: Refused | Error) -> SeedanceError:
     )
 
 
-def error_of_status(status: int, detail: str, retry_after_ms: int | None) -> SeedanceError:
+def error_of_status(
+    status: int, detail: str, retry_after_ms: int | None, *, error_code: str | None = None
+) -> SeedanceError:
     """Returns the exception for an HTTP answer other than 101 to the upgrade.
 
     Args:
         status: The HTTP status.
         detail: The first words of the answer's body, for the message.
         retry_after_ms: From the ``Retry-After`` header, in milliseconds.
+        error_code: From the ``Seedance-Error`` header, which says more than the status; one that this version
+            does not know says nothing.
     """
     kind = _BY_STATUS.get(status, UpgradeRefused)
+    if error_code in _CODES:
+        kind = _BY_CODE[ErrorCode(error_code)]
     message = f"the server refused the connection with HTTP status {status}"
     return kind(f"{message}: {detail}" if detail else message, status=status, retry_after_ms=retry_after_ms)
 

@@ -48,7 +48,7 @@ def make_endpoint(url: str | None, api_key: str | None, subprotocol: str) -> End
     """Completes what a caller gave from the environment: ``SEEDANCE_URL`` and ``SEEDANCE_API_KEY``.
 
     Raises:
-        ValueError: The URL or the key is malformed.
+        ValueError: The URL or the key is malformed, or there is no such subprotocol.
     """
     return Endpoint.of(
         url if url is not None else os.environ.get("SEEDANCE_URL") or DEFAULT_URL,
@@ -87,7 +87,7 @@ class AsyncSeedanceClient:
         dice: Uniform in [0, 1): the jitter of the waits.
 
     Raises:
-        ValueError: The URL or the key is malformed.
+        ValueError: The URL or the key is malformed, or there is no such subprotocol.
     """
 
     def __init__(

@@ -12,6 +12,8 @@ from typing import Self
 
 from attrs import field, frozen
 
+from seedance_wire.codec import SUBPROTOCOLS
+
 __all__ = ["Endpoint"]
 
 DEFAULT_PATH = "/v1/chat"
@@ -37,8 +39,11 @@ class Endpoint:
         """Checks and completes what a user gave.
 
         Raises:
-            ValueError: The URL is not a WebSocket URL or holds credentials, or the key can't be a header.
+            ValueError: The URL is not a WebSocket URL or holds credentials, the key can't be a header, or
+                there is no such subprotocol.
         """
+        if subprotocol not in SUBPROTOCOLS:
+            raise ValueError(f"subprotocol must be one of {', '.join(SUBPROTOCOLS)}, not {subprotocol!r}")
         parts = urllib.parse.urlsplit(url)
         if parts.scheme not in _PORTS or not parts.hostname:
             raise ValueError(f"the URL must look like ws://host:8080/v1/chat or wss://…, not {url!r}")

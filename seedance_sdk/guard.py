@@ -23,6 +23,7 @@ BEFORE_ACCEPT_BYTES = 20_000
 _STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([1-9][0-9]{2})(?: |\r\n)")
 _STATUS_LINE_BEGINS = re.compile(rb"HTTP/1\.[01] |H(T(T(P(\/(1(\.1?)?)?)?)?)?)?\Z")
 _RETRY_AFTER = re.compile(rb"\r\nretry-after:[ \t]*([0-9]{1,6})[ \t]*\r\n", re.IGNORECASE)
+_ERROR_CODE = re.compile(rb"\r\nseedance-error:[ \t]*([a-z_]{1,40})[ \t]*\r\n", re.IGNORECASE)
 _DETAIL_BYTES = 200
 
 
@@ -90,6 +91,13 @@ class GuardedStream(trio.abc.Stream):
         """What ``Retry-After`` asked for in seconds, as milliseconds; a date there is ignored."""
         found = _RETRY_AFTER.search(self._head)
         return 1000 * int(found[1]) if found else None
+
+    @property
+    def error_code(self) -> str | None:
+        """What ``Seedance-Error`` says, as the server's messages would; None from what is in between."""
+        head, _, _ = self._head.partition(b"\r\n\r\n")
+        found = _ERROR_CODE.search(head + b"\r\n")
+        return found[1].decode() if found else None
 
     @property
     def detail(self) -> str:

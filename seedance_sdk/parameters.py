@@ -32,6 +32,9 @@ __all__ = [
 DEFAULT_TIMEOUT_S = 120.0
 """Longest silence: a long prompt on a busy CPU server can take a minute before its first token."""
 
+MAX_DEADLINE_S = 1e9
+"""Thirty years: what has no deadline says none. Picked so that milliseconds fit every clock and encoding."""
+
 IDEMPOTENCY_KEY_BYTES = 16
 
 
@@ -82,7 +85,7 @@ def resume_request(bookmark: object, options: Mapping[str, object]) -> ResumeReq
             raise InvalidRequest(str(error), field="bookmark") from None
     if not isinstance(bookmark, Bookmark):
         raise _wrong("bookmark", "a bookmark or its text", bookmark)
-    times = {"timeout": _seconds, "deadline": _seconds}
+    times = {"timeout": _seconds, "deadline": _time_left}
     checked = _checked(options, times)
     return ResumeRequest(
         bookmark=bookmark,
@@ -261,6 +264,13 @@ def _seconds(name: str, value: object) -> float:
     return seconds
 
 
+def _time_left(name: str, value: object) -> float:
+    seconds = _seconds(name, value)
+    if seconds > MAX_DEADLINE_S:
+        raise InvalidRequest(f"{name} must be at most {MAX_DEADLINE_S:g} seconds", field=name)
+    return seconds
+
+
 def _earlier_turn(name: str, value: object) -> tuple[str, int]:
     if isinstance(value, EarlierTurn):
         return value.session_id, value.id
@@ -305,7 +315,7 @@ _OTHER: dict[str, Callable[[str, object], Any]] = {
     "model": _text,
     "parse_special": _truth,
     "timeout": _seconds,
-    "deadline": _seconds,
+    "deadline": _time_left,
     "continues": _earlier_turn,
     "durability": _choice(Durability),
     "on_disconnect": _choice(OnDisconnect),

@@ -148,15 +148,18 @@ class _Host(Generic[R]):
         self.process = os.getpid()
         self.thread = threading.Thread(target=self._run, name="seedance-sdk", daemon=True)
         self.stop = trio.Event()
-        self.started = False
         self._resource = resource
         self._token: trio.lowlevel.TrioToken | None = None
         self._ready = threading.Event()
         self._open: tuple[R, trio.Nursery] | None = None  # while calls may begin
 
+    @property
+    def started(self) -> bool:
+        """Whether there is, or was, a thread: where none could begin, nobody may wait for it."""
+        return self.thread.ident is not None
+
     def start(self) -> None:
         if not self.started:
-            self.started = True
             self.thread.start()
 
     def post(self, function: Callable[[], object]) -> bool:

@@ -252,7 +252,9 @@ def _refusal(stream: GuardedStream, limits: Limits) -> SeedanceError:
     if stream.tripped is not None:
         return ProtocolError(f"the connection was given up: {stream.tripped}")
     if stream.status is not None and stream.status != 101:
-        return error_of_status(stream.status, stream.detail, stream.retry_after_ms)
+        return error_of_status(
+            stream.status, stream.detail, stream.retry_after_ms, error_code=stream.error_code
+        )
     if stream.cut_short or (stream.ended.is_set() and not stream.answered):
         return ConnectFailed("the server closed the connection before it answered the upgrade")
     if stream.status == 101:

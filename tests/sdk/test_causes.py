@@ -95,6 +95,25 @@ def test_status_says_who_is_at_fault(status: int, kind: type[SeedanceError]) -> 
     assert "not now" in str(error)
 
 
+@pytest.mark.parametrize(
+    ("named", "kind"),
+    [
+        ("draining", errors.Draining),
+        ("overloaded", errors.Overloaded),
+        ("rate_limited", errors.RateLimited),
+        ("of_the_future", errors.Overloaded),
+        (None, errors.Overloaded),
+    ],
+)
+def test_status_with_an_error_code_is_the_error_of_that_code(
+    named: str | None, kind: type[SeedanceError]
+) -> None:
+    """A server that is shutting down is not one that is busy; a code unknown here leaves the status."""
+    error = error_of_status(503, "", 3000, error_code=named)
+    assert type(error) is kind
+    assert (error.status, error.retry_after_ms) == (503, 3000)
+
+
 FAILURES = {
     ResumeFailure.NOT_FOUND: errors.StreamNotFound,
     ResumeFailure.EXPIRED: errors.StreamExpired,

@@ -71,3 +71,9 @@ def test_endpoint_sends_the_key_and_never_shows_it() -> None:
     made = endpoint("ws://host", "sk-secret")
     assert made.headers["Authorization"] == "Bearer sk-secret"
     assert "sk-secret" not in repr(made)
+
+
+def test_endpoint_refuses_a_subprotocol_that_there_is_not() -> None:
+    """Found when the client is made, with the choices, and not by the first request."""
+    with pytest.raises(ValueError, match=r"seedance\.v1, seedance\.v1\.json"):
+        Endpoint.of("ws://host", subprotocol="foo", api_key=None, user_agent="test")

@@ -62,6 +62,23 @@ async def test_guard_remembers_a_refusal(
     assert stream.ended.is_set() is (status is not None)
 
 
+@pytest.mark.parametrize(
+    ("rest", "code"),
+    [
+        (b"Seedance-Error: draining\r\n\r\n", "draining"),
+        (b"x: y\r\nseedance-error:overloaded\r\nz: 1\r\n\r\n", "overloaded"),
+        (b"\r\n\r\nSeedance-Error: draining\r\n", None),
+        (b"Seedance-Error: a b\r\n\r\n", None),
+    ],
+)
+async def test_guard_reads_the_error_code_of_a_refusal(rest: bytes, code: str | None) -> None:
+    """It stands in the head only: a body that quotes it says nothing."""
+    stream, far = guarded()
+    await far.send_all(b"HTTP/1.1 503 x\r\n" + rest)
+    await stream.receive_some(10_000)
+    assert stream.error_code == code
+
+
 async def test_guard_ends_with_its_transport() -> None:
     """Whoever waits for a stream's end is woken by it."""
     stream, far = guarded()

@@ -108,6 +108,9 @@ def test_wrong_type_is_a_type_error_that_names_the_parameter(name: str, value: o
         ("timeout", 0),
         ("timeout", float("nan")),
         ("deadline", -1),
+        ("deadline", 1e300),
+        ("deadline", float("inf")),
+        ("deadline", float("nan")),
     ],
 )
 def test_value_that_cannot_travel_is_an_invalid_request(name: str, value: object) -> None:

@@ -250,3 +250,31 @@ def test_portal_call_that_arrives_while_it_closes_is_refused() -> None:
         portal.call(nothing)
     portal.close()
     assert not portal._host.thread.is_alive()
+
+
+def test_portal_whose_thread_cannot_begin_fails_and_can_be_tried_again(
+    portal: Portal[Resource], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process out of threads hears of it; neither that call nor the close waits for what never began."""
+
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def answer(_resource: Resource) -> int:
+        return 42
+
+    done = threading.Event()
+
+    def call() -> None:
+        with pytest.raises(RuntimeError, match="can't start"):
+            portal.call(answer)
+        portal.post(done.clear)
+        done.set()
+
+    caller = threading.Thread(target=call, daemon=True)  # a call that waits for ever must not hold the test
+    start = threading.Thread.start
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    start(caller)
+    assert done.wait(10)
+    monkeypatch.undo()
+    assert portal.call(answer) == 42

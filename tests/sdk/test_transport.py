@@ -16,6 +16,7 @@ from seedance_sdk.errors import (
     ConnectFailed,
     ConnectionFailed,
     ConnectionLost,
+    Draining,
     Overloaded,
     PermissionDenied,
     ProtocolError,
@@ -106,6 +107,21 @@ async def test_refused_upgrade_is_a_typed_error_whatever_its_body(
     assert caught.value.status == status
     assert caught.value.retry_after_ms == 7000
     assert "sorry" in str(caught.value)
+
+
+async def test_refused_upgrade_is_the_error_that_the_server_names(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """503 of a server that is shutting down is `Draining`: another one is to be asked."""
+
+    async def script(server: RawServer) -> None:
+        await server.read_request()
+        await server.stream.send_all(b"HTTP/1.1 503 No\r\nSeedance-Error: draining\r\n\r\n")
+
+    with pytest.raises(Draining) as caught:
+        async with connected(script):
+            pytest.fail("connected")
+    assert caught.value.status == 503
 
 
 @pytest.mark.parametrize("reads", [True, False])

@@ -49,6 +49,9 @@ __all__ = ["Attachment"]
 
 _log = structlog.get_logger(__name__)
 
+_REFUSAL_WAIT_S = 1.0
+"""How long a refusal waits to be noted: one because the journal is slow or full must not wait for it."""
+
 
 @define(eq=False)
 class _Sending:
@@ -96,11 +99,13 @@ class Attachment:
         self._checkpoints: Checkpoints | None = None
         self._sendings: dict[int, _Sending] = {}
         self._pending = 0
+        self._is_over = False
 
     # ---- told by the registry
 
     def end(self, code: CloseCode, reason: str) -> None:
-        """Closes the connection: it hasn't the session any more."""
+        """Closes the connection: it hasn't the session any more, so it says and does nothing more in it."""
+        self._stop()
         self._end(code, reason)
 
     def open(self, session: Session, epoch: int) -> None:
@@ -118,11 +123,14 @@ class Attachment:
 
     def close(self) -> None:
         """The connection is over: streams that were to end with it do. Before its tasks are cancelled."""
-        for sending in self._sendings.values():
-            if sending.stream is not None and sending.stream.cancel_on_disconnect:
-                sending.stream.cancel()
+        self._stop()
         if self._session is not None:
             self._session.detach(self)
+
+    def _stop(self) -> None:
+        self._is_over = True
+        for sending in self._sendings.values():
+            sending.scope.cancel()
 
     def leave(self, code: ErrorCode, message: str) -> None:
         """The server goes: what lives with the connection ends with an error, the rest stays as it is."""
@@ -143,11 +151,6 @@ class Attachment:
         """Whether nothing is being worked on or sent."""
         return self._pending == 0 and not self._sendings
 
-    @property
-    def sending(self) -> int:
-        """Streams that are being sent."""
-        return len(self._sendings)
-
     def _check_idle(self) -> None:
         if self.is_idle:
             self._on_idle()
@@ -156,9 +159,10 @@ class Attachment:
 
     def submit(self, submit: Submit) -> None:
         """Starts work on a request."""
-        deadline_s = float("inf")
-        if submit.deadline_ms is not None:
-            deadline_s = trio.current_time() + submit.deadline_ms / 1e3
+        if self._is_over:
+            return
+        deadline_ms = float("inf") if submit.deadline_ms is None else submit.deadline_ms
+        deadline_s = trio.current_time() + deadline_ms / 1e3
         try:
             self._check_own_limit()
             self._admission.enter()
@@ -181,6 +185,8 @@ class Attachment:
         self._start(self._refuse, sequence_id, refusal)
 
     def _start(self, work: Callable[..., Awaitable[None]], *arguments: object) -> None:
+        if self._is_over:
+            return
         self._pending += 1
         self._nursery.start_soon(self._work, work, *arguments)
 
@@ -200,18 +206,11 @@ class Attachment:
             self._check_idle()
 
     async def _refuse(self, sequence_id: int, refusal: RequestRefused) -> None:
-        _log.info(
-            "request refused",
-            session=self.session.id,
-            sequence_id=sequence_id,
-            code=refusal.code.value,
-            field=refusal.field,
-        )
-        try:
+        names = {"sequence_id": sequence_id, "code": refusal.code.value, "field": refusal.field}
+        _log.info("request refused", session=self.session.id, **names)
+        with trio.move_on_after(_REFUSAL_WAIT_S) as patience:
             # First, so that a request that was refused isn't carried out when it is sent again.
             await self.session.record(sequence_id)
-        except JournalError as error:
-            _log.debug("refusal not noted", sequence_id=sequence_id, reason=str(error))
         self._outbox.put_control(
             Refused(
                 sequence_id=sequence_id,
@@ -222,6 +221,8 @@ class Attachment:
                 retry_after_ms=refusal.retry_after_ms,
             )
         )
+        if patience.cancelled_caught:
+            await self.session.record(sequence_id)
         self._note_processed()
 
     async def _submit(self, submit: Submit, deadline_s: float) -> None:
@@ -254,9 +255,14 @@ class Attachment:
                 await self._refuse(submit.sequence_id, _too_late())
         except RequestRefused as refusal:
             await self._refuse(submit.sequence_id, refusal)
+        except OutboxClosed:
+            self._is_over = True
+            raise
         finally:
             if stream is None:
                 self._admission.leave()
+            elif stream.id not in self._sendings:
+                self._note_unread(stream)  # nobody could be told of it
 
     def cancel(self, cancel: Cancel) -> None:
         """Ends a stream early; one that has ended already is none of anybody's business."""
@@ -302,7 +308,7 @@ class Attachment:
         try:
             found = await self._requests.find(self.session, resume)
         except ResumeRefused as refusal:
-            _log.info("resume refused", session=self.session.id, stream_id=stream_id, code=refusal.code.value)
+            _log.info("resume refused", session=self.session.id, stream_id=stream_id, reason=str(refusal))
             self._outbox.put_control(
                 ResumeRejected(
                     stream_id=stream_id,
@@ -363,12 +369,17 @@ class Attachment:
         if self._checkpoints is not None:
             self._checkpoints.note_message()
 
+    def _note_unread(self, stream: Stream) -> None:
+        """A stream isn't sent here any more before its end: was that the connection's end?"""
+        if self._is_over and stream.cancel_on_disconnect:
+            stream.cancel()
+
     async def _run_sender(self, stream_id: int, sending: _Sending) -> None:
         try:
             with sending.scope:
                 await sending.sender.run()
         except OutboxClosed:
-            return
+            self._is_over = True
         except StreamTruncated:
             self._end(CloseCode.JOURNAL_GONE, f"frames of stream {stream_id} were deleted while being read")
         except JournalError as error:
@@ -379,6 +390,7 @@ class Attachment:
                 del self._sendings[stream_id]
             if sending.stream is not None:
                 sending.stream.remove_reader(sending.sender)
+                self._note_unread(sending.stream)
             sending.done.set()
             self._check_idle()
 

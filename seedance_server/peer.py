@@ -159,10 +159,12 @@ class Peer:
             written = trio.Event()
             writing.start_soon(self._write, written)
             async with trio.open_nursery() as requests:
-                with self._reading:
-                    self._end(await self._read(requests))
-                if self._attachment is not None:
-                    self._attachment.close()
+                try:
+                    with self._reading:
+                        self._end(await self._read(requests))
+                finally:  # however it ended: a session must not be held by nobody
+                    if self._attachment is not None:
+                        self._attachment.close()
                 requests.cancel_scope.cancel()  # cut off, or done: nobody is left to stream to
             self._outbox.close()
             with trio.move_on_after(self._config.close_timeout_s):

@@ -42,7 +42,7 @@ _log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 _EARLY_PAUSE_S = 0.1
-"""Between attempts to note a message while an earlier one still waits for its answer."""
+"""Between attempts to note a message: an earlier one still waits for its answer, or there is no room."""
 
 
 class Holder(Protocol):
@@ -213,16 +213,17 @@ class Session:
     async def record(self, sequence_id: int) -> None:
         """Notes that a client's message needs no more processing, so that it won't be sent again.
 
+        Waits as long as there is no room: the messages after it can't count as processed before it does.
+
         Raises:
             SessionLost: As from every write.
-            JournalError: It can't be noted; the client will send it again.
         """
         while True:
             try:
                 last_id = await self._own(
                     lambda epoch: self._journal.record_message(self.id, epoch, sequence_id)
                 )
-            except TooManyEarlyMessages:
+            except (TooManyEarlyMessages, JournalFull, JournalOverloaded):
                 await trio.sleep(_EARLY_PAUSE_S)
                 continue
             self._note_processed(last_id)

@@ -2,9 +2,12 @@
 
 import pytest
 import trio
+from trio_websocket import ConnectionClosed
 
 from seedance_server.config import Config
 from seedance_server.engine.errors import NumericalError
+from seedance_server.journal.errors import JournalFull
+from seedance_server.session_registry import RegistryStatistics
 from seedance_server.testing import ScriptedEngine, serve_in_memory
 from seedance_wire.codec import make_codec
 from seedance_wire.messages import (
@@ -17,8 +20,10 @@ from seedance_wire.messages import (
     ErrorCode,
     FinishReason,
     Flush,
+    OnDisconnect,
     Refused,
 )
+from tests.server.failing_journal import FailingJournal
 from tests.server.wire_client import wire_client
 
 
@@ -223,3 +228,53 @@ async def test_attachment_says_cancel_of_a_stream_that_never_was_is_a_violation(
         payload = make_codec("seedance.v1").encode([Cancel(sequence_id=1, stream_id=7)])
         await client.websocket.send_message(payload)
         assert await client.close_code() == 4400
+
+
+@pytest.mark.parametrize("durability", [Durability.NONE, Durability.COMMITTED])
+async def test_attachment_whose_connection_breaks_down_leaves_nothing_held(
+    autojump_clock, durability
+) -> None:
+    """Cut at any time of a request that ends with it, before or after its commit: nothing is left."""
+    engine = ScriptedEngine(["x"] * 1000)
+    async with serve_in_memory(engine) as server:
+        for tenths_ms in range(0, 120, 7):
+            async with wire_client(server.connect()) as client:
+                await client.submit(durability=durability, on_disconnect=OnDisconnect.CANCEL)
+                await trio.sleep(tenths_ms / 1e4)
+            await trio.sleep(0.1)
+            assert engine.active == ()
+            assert server.registry.statistics() == RegistryStatistics(0, 0, 0, 0)
+            assert server.admission.open_requests == 0
+
+
+async def test_attachment_that_was_superseded_does_nothing_more(autojump_clock) -> None:
+    """The older connection's requests are nobody's: what it still says isn't carried out."""
+    engine = ScriptedEngine(["x"] * 1000)
+
+    async def go_on(client) -> None:
+        while True:
+            await client.submit()
+            await trio.sleep(0.01)
+
+    async with serve_in_memory(engine) as server, wire_client(server.connect()) as old:
+        async with wire_client(server.connect(), former=old.welcome):
+            with pytest.raises(ConnectionClosed):
+                await go_on(old)
+        assert engine.requests == []
+
+
+async def test_attachment_tells_of_a_refusal_though_it_cannot_be_noted(autojump_clock) -> None:
+    """A full journal mustn't hold back the very answer that says so; it is noted when there is room."""
+    journal = FailingJournal()
+    journal.faults = {name: lambda *_: JournalFull(new_work=False) for name in ("submit", "record_message")}
+    async with serve_in_memory(journal=journal) as server, wire_client(server.connect()) as client:
+        began_s = trio.current_time()
+        await client.submit()
+        assert (await client.refused()).code is ErrorCode.JOURNAL_FULL
+        assert trio.current_time() - began_s < 1.1
+        journal.faults.clear()
+        await trio.sleep(1)
+        await client.submit()
+        await client.accepted()
+        await client.until_end()
+        assert client.checkpoints[-1].sequence_id == 2

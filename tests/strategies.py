@@ -10,43 +10,9 @@ from typing import TypeVar
 
 from hypothesis import strategies as st
 
+from seedance_wire import messages as m
 from seedance_wire.bookmark import Bookmark
 from seedance_wire.envelope import CodedDelta
-from seedance_wire.messages import (
-    Accepted,
-    Ack,
-    AckLevel,
-    Bye,
-    Cancel,
-    ChatMessage,
-    Checkpoint,
-    ClientMessage,
-    Delta,
-    Durability,
-    Error,
-    ErrorCode,
-    Final,
-    FinishReason,
-    Flush,
-    Frame,
-    GoAway,
-    Hello,
-    Limits,
-    OnDisconnect,
-    Refused,
-    Resume,
-    Resumed,
-    ResumeFailure,
-    ResumeRejected,
-    Sampling,
-    ServerMessage,
-    StageTiming,
-    StreamCheckpoint,
-    Submit,
-    TokenLogprob,
-    Usage,
-    Welcome,
-)
 
 U32 = 2**32 - 1
 U64 = 2**64 - 1
@@ -88,10 +54,10 @@ def tuples_of(
 # ---- client to server
 
 
-def samplings(numbers: st.SearchStrategy[float] = finite) -> st.SearchStrategy[Sampling]:
+def samplings(numbers: st.SearchStrategy[float] = finite) -> st.SearchStrategy[m.Sampling]:
     """Sampling parameters, sensible or not; `any_float` brings NaN and infinities, which JSON has not."""
     return st.builds(
-        Sampling,
+        m.Sampling,
         temperature=optional(numbers),
         top_p=optional(numbers),
         top_k=optional(i64),
@@ -111,7 +77,7 @@ def samplings(numbers: st.SearchStrategy[float] = finite) -> st.SearchStrategy[S
     )
 
 
-chat_messages = st.builds(ChatMessage, role=texts, content=optional(texts), name=optional(texts))
+chat_messages = st.builds(m.ChatMessage, role=texts, content=optional(texts), name=optional(texts))
 
 inputs = st.one_of(
     st.fixed_dictionaries({"messages": tuples_of(chat_messages)}),
@@ -126,18 +92,18 @@ def submits(
     draw: st.DrawFn,
     sequence_ids: st.SearchStrategy[int] = from_one,
     numbers: st.SearchStrategy[float] = finite,
-) -> Submit:
+) -> m.Submit:
     """A SUBMIT that the wire accepts; whether a server likes its values is another matter."""
-    return Submit(
+    return m.Submit(
         sequence_id=draw(sequence_ids),
         idempotency_key=draw(st.binary(min_size=16, max_size=64)),
         model=draw(optional(texts)),
-        sampling=draw(st.just(Sampling()) | samplings(numbers)),
-        durability=draw(optional(st.sampled_from(Durability))),
+        sampling=draw(st.just(m.Sampling()) | samplings(numbers)),
+        durability=draw(optional(st.sampled_from(m.Durability))),
         deadline_ms=draw(optional(u64)),
         parse_special=draw(st.booleans()),
         continues=draw(optional(from_one)),
-        on_disconnect=draw(st.sampled_from(OnDisconnect)),
+        on_disconnect=draw(st.sampled_from(m.OnDisconnect)),
         allow_fingerprint_change=draw(st.booleans()),
         **draw(inputs),
     )
@@ -150,7 +116,7 @@ sessions = st.fixed_dictionaries({}) | st.fixed_dictionaries({"session_id": text
 
 hellos = sessions.flatmap(
     lambda session: st.builds(
-        Hello,
+        m.Hello,
         minor_version=u32,
         sdk_name=texts,
         sdk_version=texts,
@@ -158,18 +124,18 @@ hellos = sessions.flatmap(
         **{name: st.just(value) for name, value in session.items()},
     )
 )
-cancels = st.builds(Cancel, sequence_id=from_one, stream_id=from_one)
+cancels = st.builds(m.Cancel, sequence_id=from_one, stream_id=from_one)
 resumes = st.builds(
-    Resume,
+    m.Resume,
     stream_id=from_one,
     last_processed_id=st.integers(0, U64 - 1),
     digest=optional(digest_prefixes),
 )
-acks = st.builds(Ack, processed=tuples_of(st.tuples(from_one, from_one), min_size=1))
-byes = st.just(Bye())
+acks = st.builds(m.Ack, processed=tuples_of(st.tuples(from_one, from_one), min_size=1))
+byes = st.just(m.Bye())
 
 
-def client_messages(numbers: st.SearchStrategy[float] = finite) -> st.SearchStrategy[ClientMessage]:
+def client_messages(numbers: st.SearchStrategy[float] = finite) -> st.SearchStrategy[m.ClientMessage]:
     """Any message of a client's."""
     return st.one_of(hellos, submits(numbers=numbers), cancels, resumes, acks, byes)
 
@@ -177,10 +143,10 @@ def client_messages(numbers: st.SearchStrategy[float] = finite) -> st.SearchStra
 # ---- server to client
 
 limits = st.builds(
-    Limits, max_message_bytes=from_one, max_streams=st.integers(1, U32), max_context_tokens=from_one
+    m.Limits, max_message_bytes=from_one, max_streams=st.integers(1, U32), max_context_tokens=from_one
 )
 welcomes = st.builds(
-    Welcome,
+    m.Welcome,
     session_id=texts,
     epoch=from_one,
     last_sequence_id=u64,
@@ -196,42 +162,42 @@ welcomes = st.builds(
 )
 _available = {"first_available_id": from_one, "last_id": u64}
 accepteds = st.builds(
-    Accepted,
+    m.Accepted,
     sequence_id=from_one,
     stream_id=from_one,
-    durability=st.sampled_from(Durability),
+    durability=st.sampled_from(m.Durability),
     replayed=st.booleans(),
     **_available,
 )
 resumeds = st.builds(
-    Resumed, stream_id=from_one, next_id=from_one, epoch=from_one, live=st.booleans(), **_available
+    m.Resumed, stream_id=from_one, next_id=from_one, epoch=from_one, live=st.booleans(), **_available
 )
 resume_rejecteds = st.builds(
-    ResumeRejected, stream_id=from_one, code=st.sampled_from(ResumeFailure), **_available
+    m.ResumeRejected, stream_id=from_one, code=st.sampled_from(m.ResumeFailure), **_available
 )
 checkpoints = st.builds(
-    Checkpoint,
+    m.Checkpoint,
     sequence_id=u64,
     timestamp_ms=u64,
-    ack_level=st.sampled_from(AckLevel),
+    ack_level=st.sampled_from(m.AckLevel),
     streams=tuples_of(
-        st.builds(StreamCheckpoint, stream_id=from_one, frame_id=from_one, digest=digest_prefixes)
+        st.builds(m.StreamCheckpoint, stream_id=from_one, frame_id=from_one, digest=digest_prefixes)
     ),
 )
 refuseds = st.builds(
-    Refused,
+    m.Refused,
     sequence_id=from_one,
-    code=st.sampled_from(ErrorCode),
+    code=st.sampled_from(m.ErrorCode),
     message=texts,
     field=optional(texts),
     retryable=st.booleans(),
     retry_after_ms=optional(u64),
 )
-goaways = st.builds(GoAway, reason=texts, reconnect_to=optional(texts), deadline_ms=optional(u64))
+goaways = st.builds(m.GoAway, reason=texts, reconnect_to=optional(texts), deadline_ms=optional(u64))
 
 _number = st.floats(allow_nan=False)  # infinite is a log probability; NaN equals nothing, itself included
 token_logprobs = st.builds(
-    TokenLogprob,
+    m.TokenLogprob,
     token_id=i64,
     text=texts,
     logprob=_number,
@@ -239,7 +205,7 @@ token_logprobs = st.builds(
 )
 _numbering = {"stream_id": from_one, "id": from_one, "epoch": from_one, "offset": u32}
 deltas = st.builds(
-    Delta,
+    m.Delta,
     **_numbering,
     text=texts | line_texts | near_texts,
     token_count=u32,
@@ -252,9 +218,9 @@ coded_deltas = st.builds(
     token_count=u32,
     logprobs=tuples_of(token_logprobs),
 )
-usages = st.builds(Usage, prompt_tokens=u64, completion_tokens=u64, cached_tokens=u64)
+usages = st.builds(m.Usage, prompt_tokens=u64, completion_tokens=u64, cached_tokens=u64)
 timings = st.builds(
-    StageTiming,
+    m.StageTiming,
     queue_ms=_number,
     preprocess_ms=_number,
     prefill_ms=_number,
@@ -263,24 +229,24 @@ timings = st.builds(
     egress_ms=_number,
 )
 finals = st.builds(
-    Final,
-    finish_reason=st.sampled_from(FinishReason),
+    m.Final,
+    finish_reason=st.sampled_from(m.FinishReason),
     usage=usages,
     timing=timings,
     digest=st.binary(min_size=32, max_size=32),
     stop=st.one_of(st.none(), texts, i64),
 )
-flushes = st.builds(Flush, **_numbering, final=optional(finals))
+flushes = st.builds(m.Flush, **_numbering, final=optional(finals))
 errors = st.builds(
-    Error,
+    m.Error,
     **_numbering,
-    code=st.sampled_from(ErrorCode),
+    code=st.sampled_from(m.ErrorCode),
     message=texts,
     retryable=st.booleans(),
     retry_after_ms=optional(u64),
 )
-frames: st.SearchStrategy[Frame] = st.one_of(deltas, flushes, errors)
-server_messages: st.SearchStrategy[ServerMessage] = st.one_of(
+frames: st.SearchStrategy[m.Frame] = st.one_of(deltas, flushes, errors)
+server_messages: st.SearchStrategy[m.ServerMessage] = st.one_of(
     welcomes, accepteds, refuseds, resumeds, resume_rejecteds, checkpoints, goaways, frames
 )
 
@@ -342,22 +308,10 @@ def token_id_lists(vocab_size: int, fragments: list[int]) -> st.SearchStrategy[l
 
 honest_texts = st.lists(
     st.sampled_from(
-        [
-            "hello",
-            " ",
-            "\n\n",
-            "  fox",
-            "<|",
-            "|>",
-            "</s",
-            "im_end",
-            "你好",
-            "👩‍👩‍👧",
-            "ﬁ",
-            "<tool>",
-            "\ue000",
-            "é",
-        ]
+        (
+            *("hello", " ", "\n\n", "  fox", "<|", "|>", "</s"),
+            *("im_end", "你好", "👩‍👩‍👧", "ﬁ", "<tool>", "\ue000", "é"),
+        )
     ),
     min_size=1,
     max_size=8,
@@ -366,20 +320,10 @@ honest_texts = st.lists(
 
 hostile_texts = st.lists(
     st.sampled_from(
-        [
-            "<|im_start|>",
-            "<|im_end|>",
-            "</s>",
-            "<s>",
-            "<|im_",
-            "end|>",
-            "<",
-            "a",
-            " ",
-            "\n",
-            "\uff1cs\uff1e",
-            "\ue001",
-        ]
+        (
+            *("<|im_start|>", "<|im_end|>", "</s>", "<s>", "<|im_", "end|>"),
+            *("<", "a", " ", "\n", "\uff1cs\uff1e", "\ue001"),
+        )
     ),
     min_size=1,
     max_size=8,

@@ -1,9 +1,4 @@
-"""The rules of who may say what when."""
-
-import re
-from itertools import product
-from pathlib import Path
-from typing import get_args
+"""The machine that follows the rules: what it counts."""
 
 import pytest
 from attrs import evolve
@@ -14,253 +9,39 @@ from seedance_wire.errors import CloseCode, LocalProtocolError, RemoteProtocolEr
 from seedance_wire.messages import (
     Accepted,
     Ack,
-    AckLevel,
-    Bye,
     Cancel,
-    Checkpoint,
     Delta,
-    Durability,
     Error,
     ErrorCode,
     Final,
-    FinishReason,
-    Flush,
     Frame,
-    GoAway,
     Hello,
-    Limits,
     Message,
     Refused,
     Resume,
     Resumed,
     ResumeFailure,
     ResumeRejected,
-    StageTiming,
-    Submit,
-    Usage,
-    Welcome,
 )
 from seedance_wire.rules import (
-    CLIENT_KINDS,
-    CONNECTION_TABLE,
-    CROSSINGS,
     MAX_PENDING,
     REMEMBERED_STREAMS,
-    SERVER_KINDS,
-    STREAM_TABLE,
-    ConnectionState,
-    Kind,
     Role,
-    StreamState,
 )
 from seedance_wire.state import ProtocolState
-
-roles = pytest.mark.parametrize("role", Role)
-S = ConnectionState
-EPOCH = 5
-FINAL = Final(
-    finish_reason=FinishReason.STOP,
-    usage=Usage(prompt_tokens=1, completion_tokens=1),
-    timing=StageTiming(),
-    digest=b"d" * 32,
+from tests.wire_conversations import (
+    EPOCH,
+    NEXT,
+    WELCOME,
+    accepted,
+    advance,
+    frame,
+    opened,
+    resumed,
+    roles,
+    streaming,
+    submit,
 )
-
-
-def submit(sequence_id: int) -> Submit:
-    """A SUBMIT."""
-    return Submit(sequence_id=sequence_id, idempotency_key=b"k" * 16, prompt="p")
-
-
-def accepted(sequence_id: int, stream_id: int) -> Accepted:
-    """Its answer."""
-    return Accepted(sequence_id=sequence_id, stream_id=stream_id, durability=Durability.NONE)
-
-
-def frame(kind: Kind, stream_id: int = 1, id_: int = 1, offset: int = 0, epoch: int = EPOCH) -> Frame:
-    """A frame of this kind; a DELTA is one byte long."""
-    numbering = {"stream_id": stream_id, "id": id_, "epoch": epoch, "offset": offset}
-    if kind is Delta:
-        return Delta(**numbering, text="a")
-    if kind is Error:
-        return Error(**numbering, code=ErrorCode.INTERNAL, message="m")
-    return Flush(**numbering, final=FINAL if kind is Final else None)
-
-
-WELCOME = Welcome(
-    session_id="s",
-    epoch=EPOCH,
-    last_sequence_id=10,
-    model="m",
-    limits=Limits(max_message_bytes=1000, max_streams=2, max_context_tokens=9),
-)
-
-
-def advance(state: ProtocolState, *messages: Message) -> None:
-    """Takes each message as an envelope of its own."""
-    for message in messages:
-        if isinstance(message, Delta | Flush | Error):
-            size = len(message.text) if isinstance(message, Delta) else 0
-            state.advance_frames(Role.SERVER, (message,), (size,))
-        else:
-            state.advance(Role.CLIENT if type(message) in CLIENT_KINDS else Role.SERVER, message)
-
-
-def opened(role: Role) -> ProtocolState:
-    """A connection after the handshake, whose next sequence id is 11."""
-    state = ProtocolState(role, max_streams=4)
-    advance(state, Hello(), WELCOME)
-    return state
-
-
-def streaming(role: Role) -> ProtocolState:
-    """The same with stream 1, of which one DELTA was sent."""
-    state = opened(role)
-    advance(state, submit(11), accepted(11, 1), frame(Delta))
-    return state
-
-
-def resumed(stream_id: int, next_id: int) -> Resumed:
-    """The good answer to RESUME."""
-    return Resumed(
-        stream_id=stream_id, next_id=next_id, epoch=EPOCH, first_available_id=1, last_id=9, live=True
-    )
-
-
-BUSY: list[Message] = [
-    *(submit(11), submit(12), accepted(11, 1), frame(Delta)),
-    *(submit(13), accepted(13, 3), Resume(stream_id=3, last_processed_id=0)),
-]
-REACH: dict[ConnectionState, list[Message]] = {
-    S.START: [],
-    S.GREETING: [Hello()],
-    S.OPEN: [Hello(), WELCOME, *BUSY],
-    S.DRAINING: [Hello(), WELCOME, *BUSY, GoAway(reason="")],
-    S.CLOSED: [Hello(), WELCOME, *BUSY, Bye()],
-}
-NEXT: dict[Kind, Message] = {
-    Hello: Hello(),
-    Submit: submit(14),
-    Cancel: Cancel(sequence_id=14, stream_id=1),
-    Resume: Resume(stream_id=1, last_processed_id=1),
-    Resumed: resumed(3, 1),
-    ResumeRejected: ResumeRejected(stream_id=3, code=ResumeFailure.NOT_FOUND),
-    Checkpoint: Checkpoint(sequence_id=13, timestamp_ms=0, ack_level=AckLevel.COMMITTED),
-    Ack: Ack(processed=((1, 1),)),
-    Bye: Bye(),
-    Welcome: WELCOME,
-    Accepted: accepted(12, 4),
-    Refused: Refused(sequence_id=12, code=ErrorCode.OVERLOADED, message=""),
-    GoAway: GoAway(reason=""),
-    **{kind: frame(kind, id_=2, offset=1) for kind in (Delta, Flush, Final, Error)},
-}
-
-
-def test_tables_name_every_kind_and_nothing_leaves_an_end() -> None:
-    """Each message is legal somewhere, no state goes on after CLOSED, and ERROR is entered by no message."""
-    kinds = {*get_args(Message), Final}
-    assert set(CLIENT_KINDS) | set(SERVER_KINDS) == kinds
-    assert not set(CLIENT_KINDS) & set(SERVER_KINDS)
-    assert {kind for _, kind in CONNECTION_TABLE} == kinds
-    assert {state for state, _ in CONNECTION_TABLE}.isdisjoint({S.CLOSED, S.ERROR})
-    assert S.ERROR not in {*CONNECTION_TABLE.values(), *CROSSINGS.values()}
-    assert CROSSINGS.keys().isdisjoint(CONNECTION_TABLE)
-    assert {kind for _, kind in STREAM_TABLE} == kinds - {Hello, Welcome, Checkpoint, GoAway, Bye}
-
-
-@roles
-@pytest.mark.parametrize(("reached", "kind"), list(product(REACH, NEXT)), ids=lambda v: getattr(v, "name", v))
-def test_state_follows_the_connection_table(role: Role, reached: ConnectionState, kind: Kind) -> None:
-    """For each state, message and end: the table's next state, or the error of whoever said it."""
-    state = ProtocolState(role, max_streams=4)
-    advance(state, *REACH[reached])
-    assert state.connection is reached
-    sender = Role.CLIENT if kind in CLIENT_KINDS else Role.SERVER
-    expected = CONNECTION_TABLE.get((reached, kind))
-    if expected is None and sender is not role:
-        expected = CROSSINGS.get((reached, kind))
-    if expected is not None:
-        advance(state, NEXT[kind])
-        assert state.connection is expected
-        return
-    before = (state.next_sequence_id, state.open_streams, state.pending_submits)
-    fault = LocalProtocolError if sender is role else RemoteProtocolError
-    with pytest.raises(fault):
-        advance(state, NEXT[kind])
-    assert (state.next_sequence_id, state.open_streams, state.pending_submits) == before
-    assert state.connection is reached
-
-
-@roles
-def test_failed_state_allows_nothing(role: Role) -> None:
-    """ERROR is for good."""
-    state = streaming(role)
-    state.fail()
-    for message in NEXT.values():
-        with pytest.raises((LocalProtocolError, RemoteProtocolError)):
-            advance(state, message)
-    assert state.connection is S.ERROR
-
-
-@roles
-@pytest.mark.parametrize("kind", NEXT, ids=lambda kind: kind.__name__)
-def test_state_refuses_words_of_the_other_end(role: Role, kind: Kind) -> None:
-    """Who says what only the other end may say is at fault, in whichever state."""
-    state = ProtocolState(role, max_streams=4)
-    advance(state, *REACH[S.OPEN])
-    speaker = Role.SERVER if kind in CLIENT_KINDS else Role.CLIENT
-    message = NEXT[kind]
-    fault = pytest.raises(LocalProtocolError if speaker is role else RemoteProtocolError)
-    if isinstance(message, Delta | Flush | Error):
-        with fault:
-            state.advance_frames(speaker, (message,), (0,))
-    else:
-        with fault:
-            state.advance(speaker, message)
-
-
-STREAM_REACH: dict[StreamState, list[Message]] = {
-    StreamState.IDLE: [],
-    StreamState.ACCEPTED: [submit(11), accepted(11, 1)],
-    StreamState.STREAMING: [submit(11), accepted(11, 1), frame(Delta)],
-    StreamState.AWAY: [submit(11), accepted(11, 1), frame(Delta), frame(Final, id_=2, offset=1)],
-    StreamState.RESUMING: [
-        *(submit(11), accepted(11, 1), frame(Delta)),
-        Resume(stream_id=1, last_processed_id=1),
-    ],
-}
-STREAM_KINDS = (Delta, Flush, Final, Error, Cancel, Ack, Resume, Resumed, ResumeRejected)
-OPEN_STATES = {StreamState.ACCEPTED, StreamState.STREAMING, StreamState.RESUMING}
-
-
-@roles
-@pytest.mark.parametrize(
-    ("reached", "kind"), list(product(STREAM_REACH, STREAM_KINDS)), ids=lambda v: getattr(v, "name", v)
-)
-def test_state_follows_the_stream_table(role: Role, reached: StreamState, kind: Kind) -> None:
-    """For each state of a stream, message and end: as the table says, or the error of whoever said it."""
-    state = opened(role)
-    advance(state, *STREAM_REACH[reached])
-    sent = sum(isinstance(message, Delta | Flush) for message in STREAM_REACH[reached])
-    if kind is Ack:
-        message: Message = Ack(processed=((1, max(sent, 1)),))
-    elif kind is Cancel:
-        message = Cancel(sequence_id=state.next_sequence_id, stream_id=1)
-    elif kind is Resume:
-        message = Resume(stream_id=1, last_processed_id=sent)
-    elif kind is Resumed:
-        message = resumed(1, sent + 1)
-    elif kind is ResumeRejected:
-        message = ResumeRejected(stream_id=1, code=ResumeFailure.EXPIRED)
-    else:
-        message = frame(kind, id_=sent + 1, offset=min(sent, 1))
-    following = STREAM_TABLE.get((reached, kind))
-    if following is not None:
-        advance(state, message)
-        assert state.open_streams == (following in OPEN_STATES)
-        return
-    sender = Role.CLIENT if kind in CLIENT_KINDS else Role.SERVER
-    with pytest.raises(LocalProtocolError if sender is role else RemoteProtocolError):
-        advance(state, message)
 
 
 @roles
@@ -550,29 +331,3 @@ def test_state_bounds_streams_that_are_asked_for_again() -> None:
     with pytest.raises(RemoteProtocolError) as caught:
         advance(state, Resume(stream_id=1 + MAX_PENDING, last_processed_id=0))
     assert caught.value.close_code is CloseCode.QUOTA_EXCEEDED
-
-
-PROTOCOL = Path(__file__).parents[2] / "wire" / "PROTOCOL.md"
-
-
-def rendered(states: list[str], table: dict[tuple[str, str], str], kinds: tuple[Kind, ...]) -> str:
-    """A table for people: a row for each message, a column for each state, in the cells the next state."""
-    lines = [f"| message | {' | '.join(states)} |", f"|---|{'---|' * len(states)}"]
-    for kind in kinds:
-        cells = [table.get((state, kind.__name__), "") for state in states]
-        if any(cells):
-            lines.append(f"| {kind.__name__} | {' | '.join(cells)} |")
-    return re.sub(r"\|  (?=\|)", "| ", "\n".join(lines))
-
-
-@pytest.mark.parametrize("name", ["connection", "stream"])
-def test_specification_shows_the_tables(name: str) -> None:
-    """What implementers read is what this implementation does."""
-    rows = CONNECTION_TABLE if name == "connection" else STREAM_TABLE
-    table = {(state.value, kind.__name__): following.value for (state, kind), following in rows.items()}
-    states = [s.value for s in (ConnectionState if name == "connection" else StreamState)]
-    states = [state for state in states if any(state == row for row, _ in table)]
-    wanted = rendered(states, table, (*CLIENT_KINDS, *SERVER_KINDS))
-    text = PROTOCOL.read_text()
-    shown = text.partition(f"<!-- begin {name} table")[2].partition("-->\n")[2].partition("<!-- end")[0]
-    assert shown.strip() == wanted

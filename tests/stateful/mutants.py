@@ -227,10 +227,15 @@ def catch(mutant: Mutant, *, shrink: bool = True) -> Catch | None:
     return None
 
 
-def main() -> int:
-    """Plays all mutants and prints how each was caught; 1 if one was not."""
+def main(words: Sequence[str] = ()) -> int:
+    """Plays the mutants with one of ``words`` in their names, or all, and prints how each was caught.
+
+    Returns:
+        1 if one was not.
+    """
+    chosen = [mutant for mutant in MUTANTS if not words or any(word in mutant.name for word in words)]
     missed = 0
-    for mutant in MUTANTS:
+    for mutant in chosen:
         caught = catch(mutant)
         if caught is None:
             missed += 1
@@ -241,9 +246,9 @@ def main() -> int:
             for step in caught.example:
                 sys.stdout.write(f"              {step}\n")
         sys.stdout.flush()
-    sys.stdout.write(f"{len(MUTANTS) - missed} of {len(MUTANTS)} mutants caught\n")
+    sys.stdout.write(f"{len(chosen) - missed} of {len(chosen)} mutants caught\n")
     return 1 if missed else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

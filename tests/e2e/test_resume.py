@@ -89,6 +89,7 @@ async def write_ahead(
     return [entry.frame for entry in draft.frames[:count]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("subprotocol", ["seedance.v1", "seedance.v1.json", "seedance.v1.raw"])
 async def test_resume_sends_exactly_what_is_missing(autojump_clock, subprotocol: str) -> None:
     """S20: the client has 12870, the server 12874; 12871 to 12874 come, in order, and nothing else."""
@@ -107,6 +108,7 @@ async def test_resume_sends_exactly_what_is_missing(autojump_clock, subprotocol:
         check_whole([*taken, *frames], "".join(pieces))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wait_s", [0.0, 0.013, 1.0])
 async def test_resume_at_every_frame_boundary_while_it_is_produced(autojump_clock, wait_s: float) -> None:
     """Replay meets live at any point, and the text is the same."""
@@ -273,6 +275,7 @@ async def test_newest_connection_wins_before_the_older_one_is_noticed(autojump_c
         assert server.door.statistics().contained == 0
 
 
+@pytest.mark.slow
 async def test_session_that_flaps_twenty_times_in_two_seconds_loses_nothing(autojump_clock) -> None:
     """Each connection opens before the one before it is gone."""
     pieces = [f"{number} " for number in range(300)]

@@ -66,6 +66,7 @@ async def test_detached_stream_goes_on_for_its_grace_then_waits_in_the_journal(a
         assert second.delivered_text == "".join(pieces[: answer.last_id])
 
 
+@pytest.mark.slow
 async def test_stream_nobody_comes_back_to_is_abandoned(autojump_clock) -> None:
     """After the resume window it ends, in a terminal frame that says so and stays the same."""
     engine = ScriptedEngine(["x"] * 10_000)

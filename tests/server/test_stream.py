@@ -119,6 +119,7 @@ def check(stream, text=WHOLE) -> None:
     assert stream.tail.last_id == len(frames)
 
 
+@pytest.mark.slow
 async def test_stream_writes_before_it_publishes(autojump_clock) -> None:
     """No frame can be read that isn't in the store."""
     async with streaming() as stream:

@@ -13,7 +13,7 @@ def test_bucket_allows_a_burst_then_the_rate_when_time_passes() -> None:
     assert [bucket.take(100) for _ in range(4)] == [True, True, True, False]
 
 
-@pytest.mark.parametrize("rate", [0.3, 7.0, 45.0, 1e6])
+@pytest.mark.parametrize("rate", [0.3, 7.0, 45.0, 1e3])
 def test_bucket_has_one_when_the_wait_is_over(rate: float) -> None:
     """Who waits as long as it says, whatever is rounded, takes one and only one."""
     bucket, now_s = TokenBucket(rate, 1, 1e5), 1e5

@@ -1,0 +1,81 @@
+"""Messages that wait for their answer."""
+
+import pytest
+
+from seedance_wire.backlog import Backlog
+from seedance_wire.errors import BacklogFullError
+from seedance_wire.messages import Cancel, Submit
+
+
+def submit(key: int) -> Submit:
+    """A request under a key of its own."""
+    return Submit(sequence_id=0, idempotency_key=bytes([key]) * 16, prompt="p")
+
+
+def cancel(stream_id: int) -> Cancel:
+    """The end of a stream."""
+    return Cancel(sequence_id=1, stream_id=stream_id)
+
+
+def test_backlog_keeps_a_message_until_it_is_answered() -> None:
+    """By its number in the session; what was answered is not sent again."""
+    backlog = Backlog(8)
+    first, second = backlog.add(submit(1)), backlog.add(submit(2))
+    backlog.sent(first, 5)
+    backlog.sent(second, 6)
+    assert backlog.answer(6) is second
+    assert backlog.answer(6) is backlog.answer(7) is None
+    assert backlog.resend(0) == [first]
+    assert [first.number, second.number, len(backlog)] == [1, 2, 1]
+
+
+def test_backlog_sends_what_the_server_has_first_and_under_its_number() -> None:
+    """A CANCEL that went out before an older SUBMIT goes out before it again."""
+    backlog = Backlog(8)
+    waiting, end, new = backlog.add(submit(1)), backlog.add(cancel(3)), backlog.add(submit(2))
+    backlog.sent(end, 4)
+    backlog.sent(new, 5)
+    assert backlog.resend(4) == [end, waiting, new]
+    assert (end.sequence_id, waiting.sequence_id, new.sequence_id) == (4, None, None)
+
+
+def test_backlog_takes_only_requests_into_a_new_session() -> None:
+    """The streams to cancel are gone, and every number with them."""
+    backlog = Backlog(8)
+    request, end = backlog.add(submit(1)), backlog.add(cancel(3))
+    backlog.sent(request, 4)
+    assert backlog.cancel_of(3) is end
+    assert backlog.restart() == [request]
+    assert (request.sequence_id, backlog.cancel_of(3), backlog.holds(end)) == (None, None, False)
+
+
+def test_backlog_bounds_itself() -> None:
+    """What is refused leaves no trace."""
+    backlog = Backlog(1)
+    entry = backlog.add(submit(1))
+    with pytest.raises(BacklogFullError) as caught:
+        backlog.add(submit(2))
+    assert caught.value.limit == 1
+    backlog.drop(entry)
+    assert backlog.add(submit(3)).number == 2
+
+
+def test_backlog_says_up_to_which_message_all_is_safe() -> None:
+    """In the application's numbers, which never go back."""
+    backlog = Backlog(8)
+    for key in range(3):
+        backlog.sent(backlog.add(submit(key)), 10 + key)
+    assert [backlog.confirm(sequence_id) for sequence_id in (9, 11, 11, 10, 12)] == [0, 2, 2, 2, 3]
+    assert backlog.confirmed == 3
+
+
+def test_withdrawn_message_waits_for_its_answer_only_on_its_connection() -> None:
+    """One that was not sent is gone at once; nobody's key stands in anybody's way."""
+    backlog = Backlog(8)
+    unsent, sent = backlog.add(submit(1)), backlog.add(submit(2))
+    backlog.sent(sent, 1)
+    for entry in (unsent, sent):
+        backlog.withdraw(entry.number)
+    backlog.withdraw(99)
+    assert (backlog.holds(unsent), backlog.holds(sent), list(backlog.submits())) == (False, True, [])
+    assert backlog.resend(1) == []

@@ -298,7 +298,8 @@ class ExactlyOnce(RuleBasedStateMachine):
                         if story.name != name:
                             continue
                         taken_id = story.given[story.taken - 1].id if story.taken else 0
-                        assert reader.acknowledged <= max(taken_id, reader.began_after)
+                        taken_id = max(taken_id, reader.began_after)
+                        assert reader.acknowledged <= taken_id, "an ack means that the application took it"
 
     @invariant()
     def generations_begin_once(self) -> None:

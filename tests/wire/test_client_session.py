@@ -34,7 +34,8 @@ from seedance_wire.messages import (
 )
 from seedance_wire.running_digest import RunningDigest
 from seedance_wire.stored_form import load_frame
-from tests.model_server import LIMITS, Line, submit, texts_of
+from tests.model_server import LIMITS
+from tests.wire_line import Line, submit, texts_of
 
 subprotocols = pytest.mark.parametrize("subprotocol", SUBPROTOCOLS)
 

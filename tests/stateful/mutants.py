@@ -182,6 +182,10 @@ MUTANTS = (
 )
 
 
+_INVARIANTS = ("state.generations_begin_once()", "state.windows_count_what_was_taken()")
+"""Hypothesis lists them after each step."""
+
+
 @frozen
 class Catch:
     """How a mutant was caught.
@@ -222,6 +226,7 @@ def catch(mutant: Mutant, *, shrink: bool = True) -> Catch | None:
     except Exception as error:  # noqa: BLE001 - whatever the mutant broke is how it was caught
         steps = "\n".join([*lines, *getattr(error, "__notes__", ())]).splitlines()
         example = tuple(line.strip() for line in steps if line.strip().startswith("state."))
+        example = tuple(line for line in example if line not in _INVARIANTS)
         said = f"{type(error).__name__}: {error}".splitlines()[0]
         return Catch(mutant, said, example, time.monotonic() - started_s)
     return None

@@ -3,21 +3,38 @@
 Requests and cancels first, then acknowledgements, one message in an interval however many frames were taken,
 and BYE last. A request is made only when its turn comes, so that one which was given up before leaves no
 trace. While there is no connection everything waits: a step for each request at most, and one number for each
-stream. Must not know who is at the other end, nor what a step does.
+stream. Where the server has said how fast it reads, only acknowledgements are faster. Must not know who is at
+the other end, nor what a step does.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable
+from enum import Enum, auto
 from itertools import islice
 
 import trio
 
 from seedance_wire.client_session import ClientSession
 from seedance_wire.envelope import MAX_ACK_ENTRIES
+from seedance_wire.messages import Limits as ServerLimits
+from seedance_wire.token_bucket import TokenBucket
 
 __all__ = ["Outbox"]
+
+_RATE_SHARE, _BURST_SHARE = 0.9, 0.5
+"""What we use of what the server allows: clocks differ, and a network that stalled for two seconds brings
+in one moment what was sent evenly. Our own server takes 200 at once and 50 a second."""
+
+
+class _Said(Enum):
+    """What one turn gave to the core."""
+
+    NOTHING = auto()
+    STEP = auto()
+    ACKS = auto()
+    BYE = auto()
 
 
 class Outbox:
@@ -34,6 +51,7 @@ class Outbox:
         self._steps: deque[Callable[[], object]] = deque()
         self._acks: dict[int, int] = {}
         self._next_ack_at = 0.0
+        self._pace: TokenBucket | None = None  # of the present connection
         self._open = False
         self._broken = False
         self._finishing = False
@@ -60,6 +78,13 @@ class Outbox:
         self._finishing = True
         self._bye = bye
         self._work.set()
+
+    def keep_pace(self, limits: ServerLimits) -> None:
+        """Notes how fast the server of the present connection reads; called before `open`."""
+        self._pace = None
+        if limits.messages_per_second and limits.message_burst:
+            burst = max(1.0, _BURST_SHARE * limits.message_burst)
+            self._pace = TokenBucket(_RATE_SHARE * limits.messages_per_second, burst, trio.current_time())
 
     def open(self) -> None:
         """The server has greeted: what waits may be sent."""
@@ -94,14 +119,17 @@ class Outbox:
         self._open = self._broken = False
         await send(hello)
         while self._usable():
-            said_bye = self._open and self._take_step()
+            said = self._take_step() if self._open else _Said.NOTHING
             payloads = self._core.data_to_send()
             drain()
-            for data in payloads:
+            paced = len(payloads) - (said is _Said.ACKS)  # the core puts acknowledgements last
+            for index, data in enumerate(payloads):
+                if index < paced:
+                    await self._keep_to_the_pace()
                 if not self._usable():
                     return
                 await send(data)
-            if said_bye:
+            if said is _Said.BYE:
                 return
             if not self._due:
                 await self._wait()
@@ -113,33 +141,50 @@ class Outbox:
     def _due(self) -> bool:
         if not self._open:
             return False
-        if self._acks:
-            return bool(self._steps) or self._ack_wait_s <= 0
-        return bool(self._steps) or self._finishing
+        if self._steps and self._step_wait_s <= 0:
+            return True
+        return self._ack_wait_s <= 0 if self._acks else self._finishing and not self._steps
+
+    @property
+    def _step_wait_s(self) -> float:
+        return 0.0 if self._pace is None else self._pace.wait_s(trio.current_time())
+
+    async def _keep_to_the_pace(self) -> None:
+        """Waits where the core has more to say than a step: on a new connection, everything unanswered."""
+        if self._pace is None:
+            return
+        if (wait_s := self._step_wait_s) > 0:
+            await trio.sleep(wait_s)
+        self._pace.take(trio.current_time())
 
     @property
     def _ack_wait_s(self) -> float:
         return self._next_ack_at - trio.current_time()
 
-    def _take_step(self) -> bool:
-        """Gives the core the next thing to say; True for BYE."""
-        if self._steps:
+    def _take_step(self) -> _Said:
+        """Gives the core the next thing to say; acknowledgements do not wait for the pace of the rest."""
+        if self._steps and self._step_wait_s <= 0:
             self._steps.popleft()()
-        elif self._acks:
+            return _Said.STEP
+        if self._acks:
             if self._ack_wait_s > 0:
-                return False
+                return _Said.NOTHING
             processed = tuple(islice(self._acks.items(), MAX_ACK_ENTRIES))
             for stream_id, _ in processed:
                 del self._acks[stream_id]
             self._core.acknowledge(processed)
             self._next_ack_at = trio.current_time() + self._ack_interval_s
-        elif self._finishing:
+            return _Said.ACKS
+        if self._finishing and not self._steps:
             if self._bye:
                 self._core.bye()
-            return True
-        return False
+            return _Said.BYE
+        return _Said.NOTHING
 
     async def _wait(self) -> None:
-        with trio.move_on_at(self._next_ack_at if self._open and self._acks else float("inf")):
+        until = self._next_ack_at if self._open and self._acks else float("inf")
+        if self._open and self._steps:
+            until = min(until, trio.current_time() + self._step_wait_s)
+        with trio.move_on_at(until):
             await self._work.wait()
         self._work = trio.Event()  # only now: what was set while a message went out counts

@@ -338,6 +338,7 @@ class Session:
             for generation in self._streams.values():
                 generation.note_reconnect()
         self._slots.total_tokens = min(welcome.limits.max_streams, self._limits.max_streams)
+        self._outbox.keep_pace(welcome.limits)
         self._link.note_welcome()
 
     def _deliver(self, frame: Frame) -> None:

@@ -27,7 +27,6 @@ from seedance_server.journal.errors import JournalError
 from seedance_server.outbox import Batch, Outbox
 from seedance_server.requests import Requests
 from seedance_server.session_registry import SessionRegistry
-from seedance_server.token_bucket import TokenBucket
 from seedance_wire.connection import Connection, InvalidSubmit
 from seedance_wire.errors import CloseCode, LocalProtocolError, MessageTooLargeError, RemoteProtocolError
 from seedance_wire.messages import (
@@ -45,6 +44,7 @@ from seedance_wire.messages import (
     Welcome,
 )
 from seedance_wire.state import ConnectionState
+from seedance_wire.token_bucket import TokenBucket
 
 __all__ = ["Farewell", "Peer"]
 
@@ -243,6 +243,8 @@ class Peer:
                     max_message_bytes=config.max_message_bytes,
                     max_streams=config.max_streams,
                     max_context_tokens=self._admission.model.context_tokens,
+                    messages_per_second=config.messages_per_second,
+                    message_burst=config.message_burst,
                 ),
                 server_version=__version__,
                 resume_token=entrance.token,

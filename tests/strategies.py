@@ -143,7 +143,12 @@ def client_messages(numbers: st.SearchStrategy[float] = finite) -> st.SearchStra
 # ---- server to client
 
 limits = st.builds(
-    m.Limits, max_message_bytes=from_one, max_streams=st.integers(1, U32), max_context_tokens=from_one
+    m.Limits,
+    max_message_bytes=from_one,
+    max_streams=st.integers(1, U32),
+    max_context_tokens=from_one,
+    messages_per_second=st.floats(0, allow_infinity=False),
+    message_burst=u32,
 )
 welcomes = st.builds(
     m.Welcome,

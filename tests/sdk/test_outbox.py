@@ -12,6 +12,7 @@ import trio.testing
 from attrs import define, field
 
 from seedance_sdk.outbox import Outbox
+from seedance_wire.messages import Limits as ServerLimits
 
 
 @define
@@ -186,3 +187,50 @@ async def test_outbox_woken_while_it_sends_looks_again(autojump_clock: trio.test
         outbox.wake()
         await trio.sleep(5)
     assert line.sent == ["hello", "one", "two"]
+
+
+async def test_outbox_keeps_to_the_servers_pace_and_acknowledges_meanwhile(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Half the burst at once, then nine tenths of the rate; a stream's window does not wait for that."""
+    core, outbox = made()
+    line = Line()
+    async with serving(outbox, line):
+        outbox.keep_pace(
+            ServerLimits(
+                max_message_bytes=1,
+                max_streams=1,
+                max_context_tokens=1,
+                messages_per_second=10,
+                message_burst=8,
+            )
+        )
+        outbox.open()
+        for number in range(22):
+            outbox.add(partial(core.say, f"step {number}"))
+        await trio.sleep(0.5)
+        outbox.note_processed(1, 1)
+        await trio.testing.wait_all_tasks_blocked()
+        assert line.sent[-1] == "ack ((1, 1),)"
+        await trio.sleep(1.55)
+    steps = [when for text, when in zip(line.sent, line.times, strict=True) if "step" in text]
+    assert [when - steps[0] for when in steps] == pytest.approx([0, 0, 0, 0, *(n / 9 for n in range(1, 19))])
+
+
+async def test_outbox_keeps_to_the_pace_with_all_that_is_due_on_a_new_connection(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """What is resumed and sent again comes from the core at once, and must not be cut for it."""
+    core, outbox = made()
+    line = Line()
+    limits = ServerLimits(
+        max_message_bytes=1, max_streams=1, max_context_tokens=1, messages_per_second=10, message_burst=8
+    )
+    async with serving(outbox, line):
+        outbox.keep_pace(limits)
+        for number in range(22):
+            core.say(f"step {number}")
+        outbox.open()
+        await trio.sleep(5)
+    assert line.times[-1] - line.times[1] == pytest.approx(2)
+    assert len(line.sent) == 23

@@ -145,7 +145,11 @@ def _welcome_to_json(message: Welcome) -> dict[str, Json]:
             "max_message_bytes": integer(limits.max_message_bytes),
             "max_streams": limits.max_streams,
             "max_context_tokens": integer(limits.max_context_tokens),
-        },
+        }
+        | present(
+            messages_per_second=limits.messages_per_second or None,
+            message_burst=limits.message_burst or None,
+        ),
         "minor_version": message.minor_version,
         "server_version": message.server_version,
         "capabilities": list(message.capabilities),
@@ -167,6 +171,8 @@ def _welcome(fields: Fields) -> Welcome:
             max_message_bytes=limits.integer("max_message_bytes"),
             max_streams=limits.integer("max_streams"),
             max_context_tokens=limits.integer("max_context_tokens"),
+            messages_per_second=limits.optional_number("messages_per_second") or 0.0,
+            message_burst=limits.optional_integer("message_burst") or 0,
         ),
         minor_version=fields.optional_integer("minor_version") or 0,
         server_version=fields.optional_text("server_version") or "",

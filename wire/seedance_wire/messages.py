@@ -1,11 +1,8 @@
 """Every message of the seedance.v1 protocol as a frozen value (S8, S9, S11, S19).
 
 These classes are what both ends speak of; `codec.py` turns them into bytes and back. They hold no behaviour
-beyond their own shape, so a message that exists is one that some codec can carry. What a message *means* at a
-given moment is the business of `state.py`.
-
-Integers named ``*_ms`` are milliseconds, ``offset`` counts UTF-8 bytes, frame ids count from 1 in each
-stream.
+beyond their own shape. What a message *means* at a given moment is the business of `state.py`. Integers named
+``*_ms`` are milliseconds, ``offset`` counts UTF-8 bytes, frame ids count from 1 in each stream.
 """
 
 from __future__ import annotations
@@ -190,11 +187,13 @@ class Bye:
 
 @frozen(kw_only=True)
 class Limits:
-    """What this server allows on this connection."""
+    """What this server allows on this connection; of the last two, 0 says nothing."""
 
     max_message_bytes: int
     max_streams: int
     max_context_tokens: int
+    messages_per_second: float = 0.0
+    message_burst: int = 0
 
 
 @frozen(kw_only=True)

@@ -1012,22 +1012,30 @@ class Limits(_message.Message):
     MAX_MESSAGE_BYTES_FIELD_NUMBER: _builtins.int
     MAX_STREAMS_FIELD_NUMBER: _builtins.int
     MAX_CONTEXT_TOKENS_FIELD_NUMBER: _builtins.int
+    MESSAGES_PER_SECOND_FIELD_NUMBER: _builtins.int
+    MESSAGE_BURST_FIELD_NUMBER: _builtins.int
     max_message_bytes: _builtins.int
     """Longest WebSocket message that it reads."""
     max_streams: _builtins.int
     """Streams at once; a SUBMIT beyond is refused."""
     max_context_tokens: _builtins.int
     """Prompt and answer together."""
+    messages_per_second: _builtins.float
+    """Client messages other than ACK; 0: not said."""
+    message_burst: _builtins.int
+    """So many of them at once after a rest; 0: not said."""
     def __init__(
         self,
         *,
         max_message_bytes: _builtins.int = ...,
         max_streams: _builtins.int = ...,
         max_context_tokens: _builtins.int = ...,
+        messages_per_second: _builtins.float = ...,
+        message_burst: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_context_tokens", b"max_context_tokens", "max_message_bytes", b"max_message_bytes", "max_streams", b"max_streams"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_context_tokens", b"max_context_tokens", "max_message_bytes", b"max_message_bytes", "max_streams", b"max_streams", "message_burst", b"message_burst", "messages_per_second", b"messages_per_second"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -8,6 +8,7 @@ parses untyped text checks them itself.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from .envelope import (
@@ -243,6 +244,9 @@ def _welcome(message: Welcome) -> None:
     _number("limits.max_message_bytes", message.limits.max_message_bytes, 1, _U64)
     _number("limits.max_streams", message.limits.max_streams, 1, _U32)
     _number("limits.max_context_tokens", message.limits.max_context_tokens, 1, _U64)
+    if not 0 <= message.limits.messages_per_second < math.inf:  # NaN is neither
+        raise InvalidFieldError("limits.messages_per_second", "must be finite and not negative")
+    _number("limits.message_burst", message.limits.message_burst, 0, _U32)
     _number("minor_version", message.minor_version, 0, _U32)
     _text("server_version", message.server_version)
     check_count("capabilities", len(message.capabilities))

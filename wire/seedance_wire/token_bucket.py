@@ -5,6 +5,10 @@ from __future__ import annotations
 __all__ = ["TokenBucket"]
 
 
+_ROUNDING = 1e-6
+"""Who waited as long as `TokenBucket.wait_s` said must find one, whatever the sums were rounded to."""
+
+
 class TokenBucket:
     """Says whether one more event is within the rate.
 
@@ -24,9 +28,14 @@ class TokenBucket:
 
     def take(self, now_s: float) -> bool:
         """Takes one if there is one; False, and nothing taken, if the event is over the rate."""
-        self._saved = min(self._burst, self._saved + (now_s - self._updated_s) * self._rate)
-        self._updated_s = now_s
-        if self._saved < 1:
+        if self.wait_s(now_s) > 0:
             return False
         self._saved -= 1
         return True
+
+    def wait_s(self, now_s: float) -> float:
+        """Returns the seconds until there is one to take; 0 if there is now."""
+        self._saved = min(self._burst, self._saved + (now_s - self._updated_s) * self._rate)
+        self._updated_s = now_s
+        missing = 1 - self._saved
+        return missing / self._rate if missing > _ROUNDING else 0.0

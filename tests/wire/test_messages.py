@@ -31,7 +31,7 @@ def test_strategies_vary_every_field_of_every_message() -> None:
     """A field that no strategy varies would have no round-trip test."""
     seen: dict[tuple[str, str], set[str]] = {}
 
-    @settings(max_examples=1500, phases=[Phase.generate], database=None, derandomize=True)
+    @settings(max_examples=2500, phases=[Phase.generate], database=None, derandomize=True)
     @given(client_messages() | server_messages)
     def look(message: Message) -> None:
         parts: list[object] = [message]

@@ -35,7 +35,6 @@ near_texts = st.text(st.sampled_from("שלוםпривет你好世界 a😀\u03
 
 code_points = st.integers(0, 0x10FFFF).filter(lambda c: not 0xD800 <= c < 0xE000)
 
-
 _Value = TypeVar("_Value")
 
 
@@ -224,15 +223,8 @@ coded_deltas = st.builds(
     logprobs=tuples_of(token_logprobs),
 )
 usages = st.builds(m.Usage, prompt_tokens=u64, completion_tokens=u64, cached_tokens=u64)
-timings = st.builds(
-    m.StageTiming,
-    queue_ms=_number,
-    preprocess_ms=_number,
-    prefill_ms=_number,
-    first_decode_ms=_number,
-    cache_sync_ms=_number,
-    egress_ms=_number,
-)
+_stages = ("queue_ms", "preprocess_ms", "prefill_ms", "first_decode_ms", "cache_sync_ms", "egress_ms")
+timings = st.builds(m.StageTiming, **dict.fromkeys(_stages, _number))
 finals = st.builds(
     m.Final,
     finish_reason=st.sampled_from(m.FinishReason),

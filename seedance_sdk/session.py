@@ -353,7 +353,9 @@ class Session:
     def _lose(self, event: StreamLost) -> None:
         """A stream, or a request that was not answered, can't be had any more."""
         if event.failure is None:
-            error = self._link.ended_by or ConnectionLost("the stream was lost with its connection")
+            error = self._link.ended_by
+            if error is None or isinstance(error, RequestTooLarge):  # that is the fault of another request
+                error = ConnectionLost("the stream was lost with its connection")
         else:
             error = error_of_resume(
                 event.failure, first_available_id=event.first_available_id, last_id=event.last_id

@@ -14,6 +14,7 @@ from seedance_sdk.errors import (
     ConnectFailed,
     ConnectionLost,
     Overloaded,
+    RequestTooLarge,
     SeedanceError,
     StreamTruncated,
     Superseded,
@@ -21,9 +22,7 @@ from seedance_sdk.errors import (
 from seedance_sdk.generation import Generation
 from seedance_sdk.limits import Limits
 from seedance_sdk.reconnect import CLOSE_REACTIONS, Reaction, ReconnectDetails
-from seedance_wire.messages import (
-    Ack,
-)
+from seedance_wire.messages import Ack, Durability, Submit
 from tests.sdk.hand_server import FOREVER, HandServer, asked, begin, delta, final, opened, running
 
 SURVIVED = [code for code, reaction in CLOSE_REACTIONS.items() if reaction is not Reaction.RAISE]
@@ -348,3 +347,28 @@ async def test_link_hook_that_raises_is_logged_and_changes_nothing(
         assert await rest_of(generation) == ""
     assert [record.levelname for record in caplog.records] == ["INFO", "ERROR"]
     assert "0.12 s" in caplog.records[0].getMessage()
+
+
+async def test_link_closed_for_one_large_request_blames_no_neighbour(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """A close with 1009 is about one request: kept streams go on, others are lost with their connection."""
+    server = HandServer()
+    async with opened(server) as session, trio.open_nursery() as nursery:
+        kept = await begin(session, server, 1)
+        unkept = await begin(session, server, 2, Durability.NONE)
+
+        async def ask_too_much() -> None:
+            with pytest.raises(RequestTooLarge):
+                await session.submit(asked("x" * 1000), FOREVER)
+
+        nursery.start_soon(ask_too_much)
+        await server.expect(Submit)
+        server.cut(1009)
+        await server.again()
+        resume = await server.resume(last_id=2)
+        assert (resume.stream_id, resume.last_processed_id) == (1, 0)
+        await server.say(delta(1, 1, "on", 0), final(1, 2, "on"))
+        assert await rest_of(kept) == "on"
+        with pytest.raises(ConnectionLost):
+            await unkept.receive()

@@ -112,6 +112,7 @@ def load_served_model(config: Config, progress: Callable[[str], None]) -> Served
             threads=config.threads,
         ),
     )
+    progress(engine.describe_pool())
     engine.bind_thread()
     # By the model's context: what the KV pool allows below that, the engine refuses with its own reason.
     longest = min(model.context_length, config.max_context_tokens or model.context_length)

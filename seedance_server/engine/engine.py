@@ -23,6 +23,7 @@ from seedance_server.engine.errors import (
     InsufficientMemory,
     InvalidParameter,
     KvCapacityExceeded,
+    KvPoolTooSmall,
     RequestError,
 )
 from seedance_server.engine.generation import Generation
@@ -97,7 +98,8 @@ class Engine:
             limit, whichever is least. An answer that reaches it ends with LENGTH.
 
     Raises:
-        InsufficientMemory: The KV pool doesn't fit, or is too small to hold anything.
+        InsufficientMemory: The KV pool doesn't fit.
+        KvPoolTooSmall: The size that the config gives it holds no sequence.
     """
 
     def __init__(
@@ -137,6 +139,18 @@ class Engine:
         self._ended: list[SequenceOutput] = []  # ended between steps; the next step reports them
         self._arrivals = 0
         self._steps = self._computed_tokens = self._generated_tokens = 0
+
+    def describe_pool(self) -> str:
+        """Returns one line for whoever starts the server: how large the KV pool is, and what that allows."""
+        size_mib = self._pool.total * self._model.geometry.block_bytes(self._config.block_size) / 2**20
+        line = f"KV pool of {size_mib:,.1f} MiB in {self._pool.total:,} blocks"
+        if self.context_length < self._context:
+            return (
+                f"{line}: it shortens the context to {self.context_length:,} of {self._context:,} tokens "
+                "(--kv-memory)"
+            )
+        fitting = self._pool.total // self._pool.blocks_for(self._context)
+        return f"{line}: {fitting:,} sequences of the whole context of {self._context:,} tokens"
 
     def bind_thread(self) -> None:
         """Set torch's threads for the calling thread; call it once on the one that will call `step`."""
@@ -352,5 +366,7 @@ def _pool_size(model: LoadedModel, config: EngineConfig, rings: tuple[int | None
     useful = config.max_sequences * blocks_for(context, config.block_size, rings)
     least = blocks_for(2 * config.block_size, config.block_size, rings)
     if memory < least * block_bytes:
-        raise InsufficientMemory(least * block_bytes, memory)
+        if config.kv_memory_bytes is None:
+            raise InsufficientMemory(least * block_bytes, memory)
+        raise KvPoolTooSmall(least * block_bytes, memory)
     return min(memory // block_bytes, useful)

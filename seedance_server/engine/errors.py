@@ -11,7 +11,8 @@
     │   ├── ModelNotFound          nothing is there
     │   ├── ModelFileError         something is there, but it can't be read
     │   ├── UnsupportedModel       it reads well, but isn't a model that this engine runs
-    │   └── InsufficientMemory     the weights or the KV pool don't fit
+    │   ├── InsufficientMemory     the weights or the KV pool don't fit
+    │   └── KvPoolTooSmall         the KV pool that was asked for holds no sequence
     └── ComputeError               the model or the device, while it runs
         ├── NumericalError         the logits of one sequence aren't usable; its neighbours go on
         └── OutOfDeviceMemory      the device refused an allocation
@@ -31,6 +32,7 @@ __all__ = [
     "InsufficientMemory",
     "InvalidParameter",
     "KvCapacityExceeded",
+    "KvPoolTooSmall",
     "ModelFileError",
     "ModelLoadError",
     "ModelNotFound",
@@ -40,6 +42,16 @@ __all__ = [
     "TemplateError",
     "UnsupportedModel",
 ]
+
+
+def _size(size_bytes: int) -> str:
+    """A size in the unit that leaves one to four digits before the point."""
+    size, unit = float(size_bytes), "B"
+    for larger in ("KiB", "MiB", "GiB"):
+        if size < 1024:
+            break
+        size, unit = size / 1024, larger
+    return f"{size:,.1f} {unit}" if size < 10 and unit != "B" else f"{size:,.0f} {unit}"
 
 
 class EngineError(Exception):
@@ -190,18 +202,35 @@ class InsufficientMemory(ModelLoadError):
 
     Attributes:
         needed_bytes: What they need.
-        available_bytes: What there is.
+        available_bytes: What there is; None where the device refused without saying.
     """
 
     needed_bytes: int
-    available_bytes: int
+    available_bytes: int | None
 
     def __str__(self) -> str:
-        return (
-            f"{self.needed_bytes / 2**20:,.0f} MiB of memory are needed, "
-            f"{self.available_bytes / 2**20:,.0f} MiB are available: "
-            "choose a smaller model, context or KV pool"
-        )
+        there = "more than there is"
+        if self.available_bytes is not None:
+            there = f"{_size(self.available_bytes)} available"
+        needed = f"{_size(self.needed_bytes)} of memory needed"
+        return f"{needed}, {there}: choose a smaller model, context or KV pool"
+
+
+@define
+class KvPoolTooSmall(ModelLoadError):
+    """The KV pool's size was given, and it is too small to hold even a short sequence.
+
+    Attributes:
+        needed_bytes: The least that makes sense.
+        given_bytes: What was given.
+    """
+
+    needed_bytes: int
+    given_bytes: int
+
+    def __str__(self) -> str:
+        given = f"--kv-memory gives {_size(self.given_bytes)}"
+        return f"the KV pool needs {_size(self.needed_bytes)} at least, {given}"
 
 
 class ComputeError(EngineError):

@@ -139,7 +139,7 @@ class KvCache:
         try:
             self.keys, self.values = planes(geometry.key_dim), planes(geometry.value_dim)
         except (RuntimeError, MemoryError) as error:  # torch's CPU allocator raises a bare RuntimeError
-            raise InsufficientMemory(total_blocks * geometry.block_bytes(block_size), 0) from error
+            raise InsufficientMemory(total_blocks * geometry.block_bytes(block_size), None) from error
         # What one layer gathers; the next one overwrites it. Fresh pages for each cost as much as attention.
         self._gathered = [torch.empty(0, *planes[0].shape[1:]) for planes in (self.keys, self.values)]
 

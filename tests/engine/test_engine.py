@@ -11,6 +11,7 @@ from seedance_server.engine.errors import (
     InsufficientMemory,
     InvalidParameter,
     KvCapacityExceeded,
+    KvPoolTooSmall,
     NumericalError,
 )
 from seedance_server.engine.sampling_params import SamplingParams
@@ -373,15 +374,18 @@ def test_engine_needs_a_pool_that_fits_and_is_of_use(load_tiny):
     with pytest.raises(InsufficientMemory) as caught:
         Engine(model, EngineConfig(kv_memory_bytes=2**60))
     assert caught.value.needed_bytes == 2**60
-    with pytest.raises(InsufficientMemory) as caught:
+    with pytest.raises(KvPoolTooSmall) as small:
         Engine(model, EngineConfig(kv_memory_bytes=1000))
-    assert caught.value.available_bytes == 1000
+    assert small.value.given_bytes == 1000
 
 
 def test_engine_takes_no_more_for_its_pool_than_it_could_use(load_tiny):
     """The default pool of a small model is small: all sequences at full context, and not half the machine."""
     engine = Engine(load_tiny("qwen2"), EngineConfig(max_sequences=3))
     assert engine.statistics().total_blocks == 3 * 512 // 16
+    assert "3 sequences of the whole context of 512 tokens" in engine.describe_pool()
+    small = Engine(load_tiny("qwen2"), EngineConfig(kv_memory_bytes=60_000))
+    assert f"shortens the context to {small.context_length} of 512 tokens" in small.describe_pool()
     assert engine.context_length == 512
 
 

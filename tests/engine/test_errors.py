@@ -14,6 +14,7 @@ from seedance_server.engine.errors import (
     InsufficientMemory,
     InvalidParameter,
     KvCapacityExceeded,
+    KvPoolTooSmall,
     ModelFileError,
     ModelLoadError,
     ModelNotFound,
@@ -34,6 +35,7 @@ EXAMPLES = {
     ModelFileError("/m", "config.json is no JSON"): ModelLoadError,
     UnsupportedModel("/m", "an encoder"): ModelLoadError,
     InsufficientMemory(2**31, 2**30): ModelLoadError,
+    KvPoolTooSmall(4096, 1): ModelLoadError,
     NumericalError("NaN"): ComputeError,
     OutOfDeviceMemory("tried to allocate"): ComputeError,
 }
@@ -80,6 +82,8 @@ def test_capacity_error_names_both_numbers():
     assert "64 in all" in str(KvCapacityExceeded(65, 64))
 
 
-def test_memory_error_speaks_in_mebibytes():
-    """An operator reads sizes, not byte counts."""
-    assert "2,048 MiB of memory are needed, 1,024 MiB are available" in str(InsufficientMemory(2**31, 2**30))
+def test_memory_errors_speak_in_units_that_show_both_numbers():
+    """An operator reads sizes, not byte counts, and never "0 MiB" for what is there."""
+    assert "2.0 GiB of memory needed, 512 MiB available" in str(InsufficientMemory(2**31, 2**29))
+    assert "more than there is" in str(InsufficientMemory(2**31, None))
+    assert str(KvPoolTooSmall(4096, 1)) == "the KV pool needs 4.0 KiB at least, --kv-memory gives 1 B"

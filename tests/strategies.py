@@ -303,16 +303,20 @@ def token_id_lists(vocab_size: int, fragments: list[int]) -> st.SearchStrategy[l
     return st.lists(one | st.integers(0, vocab_size + 1), max_size=40)
 
 
-honest_texts = st.lists(
-    st.sampled_from(
-        (
-            *("hello", " ", "\n\n", "  fox", "<|", "|>", "</s"),
-            *("im_end", "你好", "👩‍👩‍👧", "ﬁ", "<tool>", "\ue000", "é"),
-        )
-    ),
-    min_size=1,
-    max_size=8,
-).map(lambda parts: "x" + "".join(parts).replace("<|im_end|>", "<|im_end"))
+honest_texts = (
+    st.lists(
+        st.sampled_from(
+            (
+                *("hello", " ", "\n\n", "  fox", "<|", "|>", "</s"),
+                *("im_end", "你好", "👩‍👩‍👧", "ﬁ", "<tool>", "\ue000", "é"),
+            )
+        ),
+        min_size=1,
+        max_size=8,
+    )
+    .map(lambda parts: "x" + "".join(parts))
+    .filter(lambda text: "<|im_end|>" not in text)
+)
 """Texts of users who write no control token, though nearly; never blank."""
 
 hostile_texts = st.lists(

@@ -7,7 +7,7 @@ true then, not only in the end.
 
 from __future__ import annotations
 
-from attrs import Factory, define
+from attrs import Factory, define, evolve
 
 from seedance_wire.client_session import ClientSession, SessionLost, StreamLost
 from seedance_wire.codes import ErrorCode, ResumeFailure
@@ -208,7 +208,7 @@ class Application:
         assert frame.epoch == self.epoch, "of the owner of now"
         assert self.journal.holds(*story.name, frame.id), "every applied frame is durable at that moment"
         kept = of_epoch(self.journal.ledger.frames[story.name][frame.id - 1], frame.epoch)
-        assert frame == kept, "one (stream, id) has one content for ever"
+        assert frame == evolve(kept, stream_id=story.stream_id), "one (stream, id) has one content for ever"
         story.given.append(frame)
         story.ended = is_terminal(frame)
 

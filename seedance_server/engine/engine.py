@@ -27,7 +27,6 @@ from seedance_server.engine.errors import (
     RequestError,
 )
 from seedance_server.engine.generation import Generation
-from seedance_server.engine.kv_cache import KvCache
 from seedance_server.engine.memory import available_memory
 from seedance_server.engine.model_loader import LoadedModel
 from seedance_server.engine.model_runner import ModelRunner
@@ -120,7 +119,7 @@ class Engine:
         self._context = context  # as the model and the operator would have it
         self.context_length = min(context, self._pool.capacity_tokens)
         self._streams = open_streams(model.device, clock)
-        cache = KvCache(
+        cache = model.backend.open_cache(
             model.geometry,
             total_blocks=self._pool.total,
             block_size=config.block_size,

@@ -27,7 +27,7 @@ _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _PRIVATE = ("_name_or_path", "transformers_version")  # where a config came from, and who wrote it
 
 
-def fingerprint_model(model: Any, tokenizer: Any, eos_token_ids: Iterable[int]) -> bytes:
+def fingerprint_model(model: Any, tokenizer: Any, eos_token_ids: Iterable[int], backend: str) -> bytes:
     """Hash what a loaded model's tokens follow from.
 
     Reads every weight once, at the speed of the memory (seconds per 10 GB on one CPU core).
@@ -36,6 +36,7 @@ def fingerprint_model(model: Any, tokenizer: Any, eos_token_ids: Iterable[int]) 
         model: A Transformers model in its final dtype and place.
         tokenizer: Its "fast" tokenizer.
         eos_token_ids: Tokens that end an answer.
+        backend: Name of what computes it: another one may round otherwise.
 
     Returns:
         SHA-256, 32 bytes.
@@ -46,6 +47,7 @@ def fingerprint_model(model: Any, tokenizer: Any, eos_token_ids: Iterable[int]) 
         "torch": torch.__version__,
         "transformers": transformers.__version__,
         "device": model.device.type,
+        "backend": backend,
         "config": config,
         "eos": sorted(eos_token_ids),
         "tokenizer": hashlib.sha256(tokenizer.backend_tokenizer.to_str().encode()).hexdigest(),

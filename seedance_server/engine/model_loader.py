@@ -28,6 +28,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 from transformers.utils import logging as transformers_logging
 
 from seedance_server.engine.attention import UnsupportedAttention
+from seedance_server.engine.backend import Backend, choose_backend
 from seedance_server.engine.config import DtypeName
 from seedance_server.engine.errors import (
     InsufficientMemory,
@@ -62,6 +63,7 @@ class LoadedModel:
         context_length: Most tokens of prompt and answer together.
         vocab_size: Width of a row of logits.
         geometry: What its layers keep per token.
+        backend: What computes it.
         fingerprint: SHA-256 of all that its tokens follow from, see `fingerprint_model`.
     """
 
@@ -72,6 +74,7 @@ class LoadedModel:
     context_length: int
     vocab_size: int
     geometry: KvGeometry
+    backend: Backend = field(repr=False)
     fingerprint: bytes = field(repr=False)
 
     @property
@@ -140,15 +143,20 @@ class _Loading:
         text_config = model.config.get_text_config(decoder=True)
         eos_token_ids = _eos_token_ids(model, tokenizer)
         self._progress("taking its fingerprint")
+        backend = choose_backend(model)
+        fingerprint = fingerprint_model(model, tokenizer, eos_token_ids, backend.name)
+        vocab_size = model.get_output_embeddings().weight.shape[0]
+        backend.adopt(model)  # from here on its weights may be elsewhere
         return LoadedModel(
             model=model,
             tokenizer=tokenizer,
             name=Path(self._path).name.removesuffix(".gguf"),
             eos_token_ids=eos_token_ids,
             context_length=self._context_length(text_config),
-            vocab_size=model.get_output_embeddings().weight.shape[0],
+            vocab_size=vocab_size,
             geometry=geometry,
-            fingerprint=fingerprint_model(model, tokenizer, eos_token_ids),
+            backend=backend,
+            fingerprint=fingerprint,
         )
 
     def _locate(self) -> tuple[str, dict[str, Any]]:

@@ -3,7 +3,7 @@
 All rows of a step stand side by side in one batch of one, whatever sequences they belong to; the stock model
 sees ordinary hidden states and our attention keeps the sequences apart. The invariant: a sequence's logits
 follow from its own tokens. So no linear layer ever sees a single row (for which libraries switch to another
-kernel, with other rounding): a lonely row gets an idle neighbour.
+kernel, with other rounding): a lonely row gets idle neighbours, as many as the backend says.
 """
 
 import torch
@@ -17,8 +17,6 @@ from seedance_server.engine.streams import Streams
 
 __all__ = ["ModelRunner"]
 
-_LEAST_ROWS = 2
-
 
 class ModelRunner:
     """A model with its KV cache.
@@ -31,6 +29,7 @@ class ModelRunner:
 
     def __init__(self, loaded: LoadedModel, cache: KvCache, streams: Streams) -> None:
         self._model = loaded.model
+        self._least_rows = loaded.backend.least_rows
         self._cache = cache
         self._streams = streams
 
@@ -58,7 +57,7 @@ class ModelRunner:
                 wanted.append(len(ids) - 1)
         sampled = len(wanted)
         for padded in (ids, positions, wanted):
-            padded.extend([0] * (_LEAST_ROWS - len(padded)))
+            padded.extend([0] * (self._least_rows - len(padded)))
         upload = self._streams.upload
         try:
             logits: torch.Tensor = self._model(

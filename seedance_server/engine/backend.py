@@ -1,0 +1,88 @@
+"""The seam between the engine and whatever multiplies its matrices.
+
+`TorchBackend` runs everywhere and is the twin that any other backend is tested against. A backend is chosen
+once, when the model is loaded, and every engine over that model asks it for its cache (and with it for the
+attention over it) and for the first level of the sampler's search; the model's own modules it may swap. The
+invariant: which backend runs changes rounding and speed, never what is computed.
+"""
+
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from seedance_server.engine.candidates import block_maxima
+from seedance_server.engine.kv_cache import KvCache, KvGeometry
+from seedance_server.engine.streams import Streams
+
+__all__ = ["Backend", "TorchBackend", "choose_backend"]
+
+
+class Backend(Protocol):
+    """How a loaded model is computed. All calls come from the engine's thread.
+
+    Attributes:
+        name: One word for logs and for the model's fingerprint: results may round otherwise.
+        least_rows: Fewest rows that one of its products may be given and still round each row as it would
+            among many; the runner pads to it.
+    """
+
+    name: str
+    least_rows: int
+
+    def adopt(self, model: Any) -> None:
+        """Swap those modules of the model that this backend computes itself; called once, after the probe."""
+
+    def open_cache(
+        self,
+        geometry: KvGeometry,
+        *,
+        total_blocks: int,
+        block_size: int,
+        longest_chunk: int,
+        device: torch.device,
+        streams: Streams,
+    ) -> KvCache:
+        """A cache whose steps attend with this backend's attention; see `KvCache`."""
+
+    def block_maxima(self, logits: Tensor) -> Tensor:
+        """As `candidates.block_maxima`, for the logits that the model returned last."""
+
+
+class TorchBackend:
+    """Torch alone, on any device: the stock modules, scaled dot products over gathered blocks."""
+
+    name = "torch"
+    least_rows = 2  # for one row libraries switch to a matrix-vector kernel, which rounds otherwise
+
+    def adopt(self, model: Any) -> None:
+        """Nothing to swap."""
+
+    def open_cache(
+        self,
+        geometry: KvGeometry,
+        *,
+        total_blocks: int,
+        block_size: int,
+        longest_chunk: int,
+        device: torch.device,
+        streams: Streams,
+    ) -> KvCache:
+        """The cache as it is."""
+        return KvCache(
+            geometry,
+            total_blocks=total_blocks,
+            block_size=block_size,
+            longest_chunk=longest_chunk,
+            device=device,
+            streams=streams,
+        )
+
+    def block_maxima(self, logits: Tensor) -> Tensor:
+        """One pass over the logits."""
+        return block_maxima(logits)
+
+
+def choose_backend(_model: Any) -> Backend:
+    """The fastest backend that runs this model on this machine."""
+    return TorchBackend()

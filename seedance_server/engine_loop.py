@@ -50,6 +50,9 @@ class GenerationEngine(Protocol):
     def resume(self, request_id: int, /) -> None:
         """Takes it back into the batch."""
 
+    def throttle(self, request_id: int, on: bool, /) -> None:
+        """Lets it take part in every other step only, or in every one again."""
+
     def has_work(self) -> bool:
         """Whether a step would do or report anything; a cancel is always to be reported, a pause is not."""
 
@@ -107,6 +110,7 @@ class Generation:
         self._news = trio.Event()
         self._ended = False
         self._paused = False
+        self._throttled = False
 
     def __enter__(self) -> Self:
         return self
@@ -150,6 +154,12 @@ class Generation:
         """Asks the engine to end it; an output with reason CANCELLED follows unless it has ended."""
         if not self._ended:
             self._loop._tell(self.id, lambda engine: engine.cancel(self.id))  # noqa: SLF001
+
+    def throttle(self, on: bool) -> None:
+        """Asks the engine to decode it in every other step only, or in every one again."""
+        if not self._ended and on is not self._throttled:
+            self._throttled = on
+            self._loop._tell(self.id, lambda engine: engine.throttle(self.id, on))  # noqa: SLF001
 
     def _put(self, output: SequenceOutput, now_s: float) -> bool:
         """Takes an output; True if the engine should pause."""

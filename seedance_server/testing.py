@@ -57,6 +57,8 @@ class _Sequence:
     pieces: Sequence[str]
     sent: int = 0
     paused: bool = False
+    throttled: bool = False
+    rested: bool = True
     cancelled: bool = False
     error: EngineError | None = None
 
@@ -132,12 +134,17 @@ class ScriptedEngine:
         if request_id in self._sequences:
             self._sequences[request_id].paused = False
 
+    def throttle(self, request_id: int, on: bool) -> None:
+        """Leaves a request out of every other step, or of none."""
+        if request_id in self._sequences:
+            self._sequences[request_id].throttled = on
+
     def has_work(self) -> bool:
         """Whether any request isn't paused."""
         return any(sequence.cancelled or not sequence.paused for sequence in self._sequences.values())
 
     def step(self) -> list[SequenceOutput]:
-        """One piece for each request that isn't paused.
+        """One piece for each request that isn't paused, nor throttled and served by the step before.
 
         Raises:
             RuntimeError: At the step chosen for it.
@@ -147,7 +154,8 @@ class ScriptedEngine:
             raise RuntimeError("scripted failure")
         outputs = []
         for id_, sequence in tuple(self._sequences.items()):
-            if sequence.cancelled or not sequence.paused:
+            sequence.rested = not sequence.rested or not sequence.throttled
+            if sequence.cancelled or (sequence.rested and not sequence.paused):
                 output = self._advance(sequence)
                 outputs.append(output)
                 if output.finish is not None:

@@ -225,6 +225,11 @@ class Engine:
         if generation := self._generations.get(request_id):
             generation.sequence.paused = False
 
+    def throttle(self, request_id: int, on: bool) -> None:
+        """Let a sequence take part in every other step only, or in every one again."""
+        if generation := self._generations.get(request_id):
+            generation.sequence.throttled = on
+
     def has_work(self) -> bool:
         """Whether `step` has something to do or to report; paused sequences don't count."""
         return bool(self._ended) or self._scheduler.has_work()

@@ -5,8 +5,8 @@ The rules, in the order in which `schedule` applies them:
 1. **Arrival order decides everything.** Both queues are sorted by it; a preempted or resumed sequence is back
    in its old place, ahead of whoever came later.
 2. **A step is a walk over the running sequences.** Each one that isn't paused contributes its one decode
-   token; sequences still in their prompt share `prefill_budget_tokens` between them. Decodes never wait for
-   prompts.
+   token, a throttled one in every other step; sequences still in their prompt share `prefill_budget_tokens`
+   between them. Decodes never wait for prompts.
 3. **A sequence takes part when it has blocks for all its present tokens**, never for what it may yet
    generate. When the pool is empty, blocks are taken from the newest paused sequence, then from the newest
    running one, which may be the one that asks. The victim loses its keys and values, keeps its tokens, and
@@ -47,6 +47,7 @@ class Scheduler:
         self._budget = prefill_budget_tokens
         self._waiting: list[Sequence] = []
         self._running: list[Sequence] = []
+        self._step = 0
         self.preemptions = 0
 
     @property
@@ -81,11 +82,14 @@ class Scheduler:
         """
         chunks: list[Chunk] = []
         budget = self._budget
+        self._step += 1
         for sequence in tuple(self._running):
             if len(chunks) == self._max_sequences:
                 break
             # An older one's need for blocks may have taken this one off the walk meanwhile.
             if sequence.paused or sequence.status is not SequenceStatus.RUNNING:
+                continue
+            if sequence.throttled and sequence.last_step == self._step - 1:
                 continue
             count = 1 if sequence.remaining == 1 else min(sequence.remaining, budget)
             if count and self._make_room(sequence):
@@ -98,6 +102,7 @@ class Scheduler:
         """Note that the keys and values of a batch's tokens are in their blocks."""
         for chunk in batch.chunks:
             chunk.sequence.computed += chunk.count
+            chunk.sequence.last_step = self._step
 
     def _admit(self, chunks: list[Chunk], budget: int) -> None:
         for sequence in tuple(self._waiting):

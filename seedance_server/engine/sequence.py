@@ -7,6 +7,7 @@ elsewhere.
 """
 
 from enum import Enum
+from math import inf
 
 from attrs import define, field, frozen
 
@@ -45,10 +46,16 @@ class GenerationRequest:
             `Engine.cancel`, if that interrupted it.
         delivered_text: The text of the same outputs, to be compared with what ``generated_ids`` give here;
             None to trust them.
+        tenant: Who pays for it: steps and blocks are shared between tenants, and nothing of one tenant's
+            is ever reused for another.
+        weight: The tenant's share against that of the others, above 0; that of its newest request counts.
+        priority: Its class; a higher number goes first, see `FairQueue`.
+        session: The conversation that it is a turn of; "" for none. What the newest turn of a session leaves
+            behind is kept for the next one.
 
     Raises:
         ValueError: There are ``generated_ids``, but no seed in ``params``: the one they were drawn with is
-            needed to go on.
+            needed to go on. Or the weight isn't a positive number.
     """
 
     id: int
@@ -58,10 +65,16 @@ class GenerationRequest:
     preprocess_s: float = 0.0
     generated_ids: tuple[int, ...] = ()
     delivered_text: str | None = field(default=None, repr=False)
+    tenant: str = ""
+    weight: float = 1.0
+    priority: int = 0
+    session: str = ""
 
     def __attrs_post_init__(self) -> None:
         if self.generated_ids and self.params.seed is None:
             raise ValueError("an answer can be taken up only with its seed")
+        if not 0 < self.weight < inf:
+            raise ValueError(f"a weight must be above 0, not {self.weight}")
 
 
 class SequenceStatus(Enum):
@@ -85,6 +98,8 @@ class Sequence:
         token_ids: Prompt, then output.
         computed: How many of ``token_ids`` have their keys and values in the blocks.
         paused: Not to be scheduled; its blocks may be taken when others need them.
+        throttled: To be scheduled in every other step only.
+        last_step: The scheduler's number of the last step that it took part in.
     """
 
     request: GenerationRequest
@@ -96,6 +111,8 @@ class Sequence:
     status: SequenceStatus = SequenceStatus.WAITING
     computed: int = 0
     paused: bool = False
+    throttled: bool = False
+    last_step: int = -1
 
     def __attrs_post_init__(self) -> None:
         self.token_ids = list(self.request.prompt_ids)

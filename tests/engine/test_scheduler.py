@@ -165,6 +165,17 @@ def test_scheduler_holds_the_width_of_a_batch_when_many_resume():
     assert set(world.step()) == {first, second}
 
 
+def test_scheduler_lets_a_throttled_sequence_take_part_in_every_other_step():
+    """A reader that falls behind a little slows its own sequence, and nobody else's."""
+    world = World()
+    slow, quick = world.add(1), world.add(1)
+    slow.throttled = True
+    assert [slow in world.step() for _ in range(6)] == [True, False] * 3
+    assert quick.completion_tokens == 6
+    slow.throttled = False
+    assert all(slow in world.step() for _ in range(3))
+
+
 def test_scheduler_has_no_work_when_all_are_paused():
     """A paused sequence keeps nobody busy."""
     world = World()

@@ -24,3 +24,11 @@ def test_request_with_tokens_needs_the_seed_that_they_were_drawn_with():
     with pytest.raises(ValueError, match="seed"):
         evolve(request, generated_ids=(5,))
     assert evolve(request, generated_ids=(5,), params=SamplingParams(seed=0)).generated_ids == (5,)
+
+
+@pytest.mark.parametrize("weight", [0.0, -1.0, float("inf"), float("nan")])
+def test_request_refuses_a_weight_that_cannot_be_shared_by(weight):
+    """A share is a tenant's weight over the sum of all: that must be a number above 0."""
+    request = GenerationRequest(id=7, prompt_ids=(1,), params=SamplingParams(), arrival_s=0.0, weight=0.5)
+    with pytest.raises(ValueError, match="weight"):
+        evolve(request, weight=weight)

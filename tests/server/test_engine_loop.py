@@ -77,6 +77,21 @@ async def test_a_paused_generation_goes_on_where_it_was(autojump_clock) -> None:
         assert loop.statistics().pauses > 3
 
 
+async def test_a_throttled_generation_gets_every_other_step(autojump_clock) -> None:
+    """One whose window is nearly full goes on slowly; its neighbour doesn't notice."""
+    engine = ScriptedEngine(["x"] * 20)
+    async with running(engine, buffer_outputs=100) as loop:
+        with loop.submit(request) as slow, loop.submit(request) as quick:
+            slow.throttle(True)
+            slow.throttle(True)
+            await collect(quick)
+            assert 9 <= slow.buffered <= 11
+            slow.throttle(False)
+            await trio.sleep(0.125)
+            assert len(await collect(slow)) == 21
+            slow.throttle(True)
+
+
 async def test_leaving_early_frees_the_sequence_within_a_step(autojump_clock) -> None:
     """Nobody decodes for a reader that is gone, paused or not."""
     engine = ScriptedEngine(LONG)

@@ -134,8 +134,8 @@ def fuzz(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def bench(session: nox.Session) -> None:
-    """Load a server and report latency and throughput; see bench/README.md. Arguments go to bench/load.py."""
-    _with_server(session, "bench/load.py")
+    """Measure: `-- NAME…` picks benchmarks, else `load`; see bench/README.md. Options follow the names."""
+    _with_server(session, "bench/__main__.py")
 
 
 @nox.session

@@ -58,6 +58,15 @@ def test_demo_says_why_in_words_when_the_server_does_not_start(tmp_path: Path):
     assert "Traceback" not in done.stderr
 
 
+def test_bench_runs_what_is_named_and_lists_what_there_is():
+    """Options follow the names and reach what is named; a name that isn't there costs nothing."""
+    named = _run("__main__.py", "load", "--help")
+    assert (named.returncode, "--streams" in named.stdout) == (0, True), named.stdout + named.stderr
+    unknown = _run("__main__.py", "load", "speed")
+    assert (unknown.returncode, unknown.stdout) == (2, "")
+    assert unknown.stderr.splitlines()[0] == "bench: there is no speed; there are:"
+
+
 def test_load_writes_what_it_measured_when_it_ends(tiny_model: Path, tmp_path: Path):
     """The load generator counts every request of every level, on the machine that it names."""
     done = _run(

@@ -1,0 +1,39 @@
+"""Run benchmarks by name: `nox -s bench -- [NAME…] [options]`; without a name, `load`.
+
+Options go to each benchmark named, after the names: `-- NAME --help` lists them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+__all__ = ["BENCHMARKS", "main"]
+
+BENCHMARKS = {
+    "journal": "what durability costs: frames a second, and the wait for a commit",
+    "load": "what N patient users see: latency and throughput",
+}
+"""Each is the module of that name beside this file; its ``main(arguments)`` gives an exit status."""
+DEFAULT = "load"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run what is named, one after the other; the worst exit status."""
+    names: list[str] = []
+    options = list(arguments)
+    while options and not options[0].startswith("-"):
+        names.append(options.pop(0))
+    unknown = sorted(set(names) - set(BENCHMARKS))
+    if unknown:
+        print(f"bench: there is no {', '.join(unknown)}; there are:", file=sys.stderr)
+        for name, purpose in BENCHMARKS.items():
+            print(f"  {name:10} {purpose}", file=sys.stderr)
+        return 2
+    # Imported when wanted: no benchmark needs what another one compares itself with.
+    return max(import_module(name).main(options) or 0 for name in names or [DEFAULT])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

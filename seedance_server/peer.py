@@ -35,6 +35,7 @@ from seedance_wire.messages import (
     Cancel,
     ClientMessage,
     ErrorCode,
+    Event,
     GoAway,
     Hello,
     Limits,
@@ -80,6 +81,7 @@ class Peer:
         admission: Decides on requests.
         requests: Makes streams of them.
         registry: Where sessions are.
+        tenant: Whose connection it is.
         config: Limits.
         on_welcome: Called once HELLO has been answered.
     """
@@ -93,6 +95,7 @@ class Peer:
         requests: Requests,
         registry: SessionRegistry,
         *,
+        tenant: str,
         config: Config,
         on_welcome: Callable[[], None],
     ) -> None:
@@ -102,6 +105,7 @@ class Peer:
         self._admission = admission
         self._requests = requests
         self._registry = registry
+        self._tenant = tenant
         self._config = config
         self._on_welcome = on_welcome
         self._outbox = Outbox(
@@ -130,6 +134,10 @@ class Peer:
         except OutboxClosed:
             return
         self._close_if_idle()
+
+    def end(self, farewell: Farewell) -> None:
+        """Closes the connection; its streams wait for another one."""
+        self._end(farewell)
 
     def leave(self, message: str) -> None:
         """Ends the streams that live with the connection, with a retryable ERROR; the others stay.
@@ -228,7 +236,9 @@ class Peer:
             end=self._end_with,
             on_idle=self._close_if_idle,
         )
-        entrance = await self._registry.enter(hello.session_id, hello.resume_token, attachment)
+        entrance = await self._registry.enter(
+            self._tenant, hello.session_id, hello.resume_token, attachment
+        )
         # No checkpoint from here: what has the session is told to give it back when this connection ends.
         self._attachment = attachment
         if entrance.is_present:
@@ -276,6 +286,8 @@ class Peer:
             case InvalidSubmit(sequence_id=sequence_id, field=field, reason=reason):
                 refusal = RequestRefused(ErrorCode.INVALID_REQUEST, f"{field} {reason}", field=field)
                 attachment.refuse(sequence_id, refusal)
+            case Event(sequence_id=sequence_id):
+                attachment.refuse(sequence_id, RequestRefused(ErrorCode.UNSUPPORTED, "no events are taken"))
             case _:
                 raise RemoteProtocolError(f"{type(event).__name__} isn't expected now")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from attrs import fields
 from hypothesis import strategies as st
 
 from seedance_wire import messages as m
@@ -19,6 +20,7 @@ U64 = 2**64 - 1
 
 u32 = st.integers(0, U32)
 u64 = st.integers(0, U64)
+i32 = st.integers(-(2**31), 2**31 - 1)
 i64 = st.integers(-(2**63), 2**63 - 1)
 from_one = st.integers(1, U64)
 finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -57,22 +59,14 @@ def samplings(numbers: st.SearchStrategy[float] = finite) -> st.SearchStrategy[m
     """Sampling parameters, sensible or not; `any_float` brings NaN and infinities, which JSON has not."""
     return st.builds(
         m.Sampling,
-        temperature=optional(numbers),
-        top_p=optional(numbers),
-        top_k=optional(i64),
-        min_p=optional(numbers),
-        seed=optional(i64),
+        **dict.fromkeys(("temperature", "top_p", "min_p"), optional(numbers)),
+        **dict.fromkeys(("repetition_penalty", "presence_penalty", "frequency_penalty"), optional(numbers)),
+        **dict.fromkeys(("top_k", "seed", "max_tokens", "min_tokens", "top_logprobs"), optional(i64)),
         stop=tuples_of(texts),
         stop_token_ids=tuples_of(i64),
-        max_tokens=optional(i64),
-        min_tokens=optional(i64),
         ignore_eos=st.booleans(),
-        repetition_penalty=optional(numbers),
-        presence_penalty=optional(numbers),
-        frequency_penalty=optional(numbers),
         logit_bias=st.dictionaries(i64, numbers, max_size=3),
         logprobs=st.booleans(),
-        top_logprobs=optional(i64),
     )
 
 
@@ -124,19 +118,24 @@ hellos = sessions.flatmap(
     )
 )
 cancels = st.builds(m.Cancel, sequence_id=from_one, stream_id=from_one)
-resumes = st.builds(
-    m.Resume,
-    stream_id=from_one,
-    last_processed_id=st.integers(0, U64 - 1),
-    digest=optional(digest_prefixes),
+resumes = st.integers(0, U64 - 1).flatmap(
+    lambda last: st.builds(
+        m.Resume,
+        stream_id=from_one,
+        last_processed_id=st.just(last),
+        digest=optional(digest_prefixes),
+        taken_id=optional(st.integers(0, last)),
+    )
 )
 acks = st.builds(m.Ack, processed=tuples_of(st.tuples(from_one, from_one), min_size=1))
 byes = st.just(m.Bye())
+user_events = st.builds(m.UserEvent, timestamp=u64, user_id=i32, action=texts, payload=st.binary(max_size=9))
+events = st.builds(m.Event, sequence_id=from_one, events=tuples_of(user_events, min_size=1))
 
 
 def client_messages(numbers: st.SearchStrategy[float] = finite) -> st.SearchStrategy[m.ClientMessage]:
     """Any message of a client's."""
-    return st.one_of(hellos, submits(numbers=numbers), cancels, resumes, acks, byes)
+    return st.one_of(hellos, submits(numbers=numbers), cancels, resumes, acks, events, byes)
 
 
 # ---- server to client
@@ -151,18 +150,14 @@ limits = st.builds(
 )
 welcomes = st.builds(
     m.Welcome,
-    session_id=texts,
+    **dict.fromkeys(("session_id", "model", "server_version"), texts),
+    **dict.fromkeys(("last_sequence_id", "retention_ms", "resume_window_ms"), u64),
     epoch=from_one,
-    last_sequence_id=u64,
-    model=texts,
     limits=limits,
     minor_version=u32,
-    server_version=texts,
     capabilities=tuples_of(texts),
     resume_token=st.just(b"") | tokens,
     session_present=st.booleans(),
-    retention_ms=u64,
-    resume_window_ms=u64,
 )
 _available = {"first_available_id": from_one, "last_id": u64}
 accepteds = st.builds(
@@ -197,6 +192,14 @@ refuseds = st.builds(
     retryable=st.booleans(),
     retry_after_ms=optional(u64),
 )
+flows = st.builds(m.Flow, stream_id=from_one, action=st.sampled_from(m.FlowAction), window=u32)
+statuses = st.builds(
+    m.Status,
+    stream_id=from_one,
+    phase=st.sampled_from(m.Phase),
+    position=optional(u32),
+    **dict.fromkeys(("estimated_wait_ms", "tokens_done", "tokens_total"), optional(u64)),
+)
 goaways = st.builds(m.GoAway, reason=texts, reconnect_to=optional(texts), deadline_ms=optional(u64))
 
 _number = st.floats(allow_nan=False)  # infinite is a log probability; NaN equals nothing, itself included
@@ -223,8 +226,7 @@ coded_deltas = st.builds(
     logprobs=tuples_of(token_logprobs),
 )
 usages = st.builds(m.Usage, prompt_tokens=u64, completion_tokens=u64, cached_tokens=u64)
-_stages = ("queue_ms", "preprocess_ms", "prefill_ms", "first_decode_ms", "cache_sync_ms", "egress_ms")
-timings = st.builds(m.StageTiming, **dict.fromkeys(_stages, _number))
+timings = st.builds(m.StageTiming, **dict.fromkeys([f.name for f in fields(m.StageTiming)], _number))
 finals = st.builds(
     m.Final,
     finish_reason=st.sampled_from(m.FinishReason),
@@ -244,7 +246,8 @@ errors = st.builds(
 )
 frames: st.SearchStrategy[m.Frame] = st.one_of(deltas, flushes, errors)
 server_messages: st.SearchStrategy[m.ServerMessage] = st.one_of(
-    welcomes, accepteds, refuseds, resumeds, resume_rejecteds, checkpoints, goaways, frames
+    *(welcomes, accepteds, refuseds, resumeds, resume_rejecteds, checkpoints, flows, statuses, goaways),
+    frames,
 )
 
 

@@ -13,22 +13,28 @@ from seedance_wire.messages import (
     Durability,
     Error,
     ErrorCode,
+    Event,
     Final,
     FinishReason,
+    Flow,
+    FlowAction,
     Flush,
     Frame,
     GoAway,
     Hello,
     Limits,
     Message,
+    Phase,
     Refused,
     Resume,
     Resumed,
     ResumeFailure,
     ResumeRejected,
     StageTiming,
+    Status,
     Submit,
     Usage,
+    UserEvent,
     Welcome,
 )
 from seedance_wire.rules import (
@@ -53,6 +59,11 @@ FINAL = Final(
 def submit(sequence_id: int) -> Submit:
     """A SUBMIT."""
     return Submit(sequence_id=sequence_id, idempotency_key=b"k" * 16, prompt="p")
+
+
+def event(sequence_id: int) -> Event:
+    """An EVENT."""
+    return Event(sequence_id=sequence_id, events=(UserEvent(timestamp=1, user_id=1, action="a"),))
 
 
 def accepted(sequence_id: int, stream_id: int) -> Accepted:
@@ -130,6 +141,9 @@ NEXT: dict[Kind, Message] = {
     ResumeRejected: ResumeRejected(stream_id=3, code=ResumeFailure.NOT_FOUND),
     Checkpoint: Checkpoint(sequence_id=13, timestamp_ms=0, ack_level=AckLevel.COMMITTED),
     Ack: Ack(processed=((1, 1),)),
+    Event: event(14),
+    Flow: Flow(stream_id=1, action=FlowAction.RUN, window=32),
+    Status: Status(stream_id=1, phase=Phase.QUEUED),
     Bye: Bye(),
     Welcome: WELCOME,
     Accepted: accepted(12, 4),

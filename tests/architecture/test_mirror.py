@@ -10,6 +10,8 @@ from tests.architecture.source_tree import PACKAGES, ROOT, Source, sources
 WITHOUT_BEHAVIOUR = {
     "seedance_server/journal/interface.py": "a protocol; what it promises is tested on both that keep it",
     "seedance_server/journal/operation.py": "two plain values",
+    "wire/seedance_wire/frames.py": "plain values",
+    "wire/seedance_wire/user_event.py": "a plain value",
 }
 
 # Tests of something other than a source file, and where that lies.

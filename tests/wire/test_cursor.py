@@ -57,3 +57,9 @@ def test_cursor_takes_the_epoch_of_a_newer_owner() -> None:
     cursor = ReceiveCursor(epoch=1).after(Numbers(1, 2, 0), 3)
     assert cursor == ReceiveCursor(epoch=2, applied=1, applied_bytes=3)
     assert cursor.judge(Numbers(2, 1, 3)) is Verdict.STALE
+
+
+def test_cursor_says_what_does_not_fit_about_a_frame() -> None:
+    """Whoever reads the log sees both numberings."""
+    told = ReceiveCursor(epoch=3, applied=4, applied_bytes=40).misfit(Numbers(7, 2, 55), 9)
+    assert told == "stream 9: frame 7 of epoch 2 at offset 55, after frame 4 of epoch 3 and 40 bytes"

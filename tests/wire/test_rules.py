@@ -15,15 +15,20 @@ from seedance_wire.messages import (
     Checkpoint,
     Delta,
     Error,
+    Event,
     Final,
+    Flow,
+    FlowAction,
     Flush,
     GoAway,
     Hello,
     Message,
+    Phase,
     Resume,
     Resumed,
     ResumeFailure,
     ResumeRejected,
+    Status,
     Welcome,
 )
 from seedance_wire.rules import (
@@ -62,7 +67,7 @@ def test_tables_name_every_kind_and_nothing_leaves_an_end() -> None:
     assert {state for state, _ in CONNECTION_TABLE}.isdisjoint({S.CLOSED, S.ERROR})
     assert S.ERROR not in {*CONNECTION_TABLE.values(), *CROSSINGS.values()}
     assert CROSSINGS.keys().isdisjoint(CONNECTION_TABLE)
-    assert {kind for _, kind in STREAM_TABLE} == kinds - {Hello, Welcome, Checkpoint, GoAway, Bye}
+    assert {kind for _, kind in STREAM_TABLE} == kinds - {Hello, Welcome, Event, Checkpoint, GoAway, Bye}
 
 
 @roles
@@ -126,7 +131,7 @@ STREAM_REACH: dict[StreamState, list[Message]] = {
         Resume(stream_id=1, last_processed_id=1),
     ],
 }
-STREAM_KINDS = (Delta, Flush, Final, Error, Cancel, Ack, Resume, Resumed, ResumeRejected)
+STREAM_KINDS = (Delta, Flush, Final, Error, Cancel, Ack, Resume, Resumed, ResumeRejected, Flow, Status)
 OPEN_STATES = {StreamState.ACCEPTED, StreamState.STREAMING, StreamState.RESUMING}
 
 
@@ -147,6 +152,10 @@ def test_state_follows_the_stream_table(role: Role, reached: StreamState, kind: 
         message = Resume(stream_id=1, last_processed_id=sent)
     elif kind is Resumed:
         message = resumed(1, sent + 1)
+    elif kind is Flow:
+        message = Flow(stream_id=1, action=FlowAction.PAUSE, window=16)
+    elif kind is Status:
+        message = Status(stream_id=1, phase=Phase.PREFILL)
     elif kind is ResumeRejected:
         message = ResumeRejected(stream_id=1, code=ResumeFailure.EXPIRED)
     else:

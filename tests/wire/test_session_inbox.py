@@ -2,18 +2,25 @@
 
 from collections import deque
 
+import pytest
+from attrs import evolve
+
 from seedance_wire.backlog import Backlog
 from seedance_wire.codec import make_codec
 from seedance_wire.connection import Connection
 from seedance_wire.messages import (
     AckLevel,
     Checkpoint,
+    Flow,
+    FlowAction,
     Hello,
     Limits,
     Message,
+    Phase,
     Resume,
     Resumed,
     ResumeFailure,
+    Status,
     StreamCheckpoint,
     Submit,
     Welcome,
@@ -69,6 +76,20 @@ def test_checkpoint_is_told_in_the_numbers_of_the_application() -> None:
     (told,) = office.hear(said)
     assert isinstance(told, Checkpoint)
     assert (told.sequence_id, told.streams[0].stream_id, told.timestamp_ms) == (1, 5, 5)
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_news_of_a_stream_is_told_in_its_number_if_anybody_asks_for_it(wanted: bool) -> None:
+    """FLOW and STATUS are about a stream that the application knows, or nothing."""
+    office = Office()
+    office.streams.give_out(4)
+    office.streams.lose_all()
+    office.streams.begin(LiveStream(number=5, idempotency_key=b"", durable=True, wanted=wanted))
+    office.connection.send(Resume(stream_id=1, last_processed_id=0))
+    flow = Flow(stream_id=1, action=FlowAction.PAUSE, window=16)
+    status = Status(stream_id=1, phase=Phase.QUEUED, position=2)
+    told = [evolve(flow, stream_id=5), evolve(status, stream_id=5)]
+    assert office.hear(flow) + office.hear(status) == (told if wanted else [])
 
 
 def test_stream_that_is_over_without_its_end_is_lost() -> None:

@@ -1,5 +1,7 @@
 """The machine that follows the rules: what it counts."""
 
+from collections.abc import Callable
+
 import pytest
 from attrs import evolve
 
@@ -9,7 +11,9 @@ from seedance_wire.errors import CloseCode, LocalProtocolError, RemoteProtocolEr
 from seedance_wire.messages import (
     Accepted,
     Ack,
+    AckLevel,
     Cancel,
+    Checkpoint,
     Delta,
     Error,
     ErrorCode,
@@ -35,6 +39,7 @@ from tests.wire_conversations import (
     WELCOME,
     accepted,
     advance,
+    event,
     frame,
     opened,
     resumed,
@@ -91,12 +96,30 @@ def test_state_holds_a_server_to_its_own_limit_of_streams() -> None:
     assert state.pending_submits == 0
 
 
-def test_state_bounds_unanswered_submits() -> None:
+@roles
+def test_state_answers_an_event_once_by_refusal_or_checkpoint(role: Role) -> None:
+    """What a CHECKPOINT covers is kept, so it can't be refused any more; nor can an EVENT be accepted."""
+    state = opened(role)
+    refused = Refused(sequence_id=12, code=ErrorCode.OVERLOADED, message="")
+    advance(state, event(11), event(12))
+    fault = RemoteProtocolError if role is Role.CLIENT else LocalProtocolError
+    with pytest.raises(fault):
+        advance(state, accepted(11, 1))
+    advance(state, refused)
+    with pytest.raises(fault):
+        advance(state, refused)
+    advance(state, Checkpoint(sequence_id=11, timestamp_ms=0, ack_level=AckLevel.COMMITTED))
+    with pytest.raises(fault):
+        advance(state, evolve(refused, sequence_id=11))
+
+
+@pytest.mark.parametrize("said", [submit, event])
+def test_state_bounds_what_is_unanswered(said: Callable[[int], Message]) -> None:
     """A client that floods faster than the server refuses is cut off for it."""
     state = opened(Role.SERVER)
-    advance(state, *(submit(11 + index) for index in range(MAX_PENDING)))
+    advance(state, *(said(11 + index) for index in range(MAX_PENDING)))
     with pytest.raises(RemoteProtocolError) as caught:
-        advance(state, submit(11 + MAX_PENDING))
+        advance(state, said(11 + MAX_PENDING))
     assert caught.value.close_code is CloseCode.QUOTA_EXCEEDED
 
 

@@ -13,8 +13,10 @@ __all__ = [
     "Durability",
     "ErrorCode",
     "FinishReason",
+    "FlowAction",
     "FrameType",
     "OnDisconnect",
+    "Phase",
     "ResumeFailure",
 ]
 
@@ -129,3 +131,23 @@ class ResumeFailure(Enum):
     """Another model is served now, which the request does not allow to go on."""
     SUPERSEDED = "superseded"
     """A newer connection has this session."""
+
+
+class FlowAction(Enum):
+    """What a stream's window makes of its generation (S23)."""
+
+    THROTTLE = "throttle"
+    """The window is nearly full: it goes slower."""
+    PAUSE = "pause"
+    """The window is full: it stands."""
+    RUN = "run"
+    """There is room again: it goes at full speed."""
+
+
+class Phase(Enum):
+    """What a stream without new text is doing."""
+
+    QUEUED = "queued"
+    """It waits for its turn."""
+    PREFILL = "prefill"
+    """The model reads the prompt."""

@@ -80,3 +80,10 @@ class ReceiveCursor:
             text_bytes: UTF-8 bytes of its text; 0 for anything but a DELTA.
         """
         return ReceiveCursor(frame.epoch, frame.id, self.applied_bytes + text_bytes)
+
+    def misfit(self, frame: Numbered, stream_id: int) -> str:
+        """Says for people how a frame of this stream does not fit."""
+        return (
+            f"stream {stream_id}: frame {frame.id} of epoch {frame.epoch} at offset {frame.offset}, "
+            f"after frame {self.applied} of epoch {self.epoch} and {self.applied_bytes} bytes"
+        )

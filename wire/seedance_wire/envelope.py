@@ -18,10 +18,13 @@ from .messages import ClientMessage, Delta, Error, Flush, ServerMessage, TokenLo
 
 __all__ = [
     "MAX_ACK_ENTRIES",
+    "MAX_ACTION_BYTES",
     "MAX_CHECKPOINT_ENTRIES",
+    "MAX_EVENTS",
     "MAX_FRAMES",
     "MAX_LIST_ENTRIES",
     "MAX_LOGPROB_ENTRIES",
+    "MAX_PAYLOAD_BYTES",
     "CodedDelta",
     "FromClient",
     "FromServer",
@@ -46,6 +49,16 @@ takes two bytes and builds an object, so without this one message would stop its
 
 MAX_LOGPROB_ENTRIES = 16_384
 """Tokens and alternatives with their log probabilities in an envelope; an honest 256 KiB hold fewer."""
+
+
+MAX_EVENTS = 1024
+"""Events in an EVENT: a batch that compresses well, and nothing that stops its reader."""
+
+MAX_ACTION_BYTES = 256
+"""UTF-8 bytes of an event's action: a name, not a text; picked, not measured."""
+
+MAX_PAYLOAD_BYTES = 65_536
+"""Bytes of one event's payload, so that four fit the message that every server reads."""
 
 
 @frozen(kw_only=True)

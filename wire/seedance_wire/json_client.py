@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from .envelope import FromClient, InvalidSubmit
+from .envelope import MAX_EVENTS, FromClient, InvalidSubmit
 from .errors import DecodeError
-from .json_fields import Fields, Json, as_integer, integer, number
+from .json_fields import Fields, Json, as_integer, integer, number, present
 from .messages import (
     Ack,
     Bye,
@@ -19,11 +19,13 @@ from .messages import (
     ChatMessage,
     ClientMessage,
     Durability,
+    Event,
     Hello,
     OnDisconnect,
     Resume,
     Sampling,
     Submit,
+    UserEvent,
 )
 from .validity import InvalidFieldError, check_count, check_received, check_sequence_id, check_submit
 
@@ -44,29 +46,7 @@ _INTEGERS = ("top_k", "seed", "max_tokens", "min_tokens", "top_logprobs")
 
 def client_message_to_json(message: ClientMessage) -> dict[str, Json]:
     """Returns the JSON object of a client's message."""
-    match message:
-        case Hello():
-            return _hello_to_json(message)
-        case Submit():
-            return _submit_to_json(message)
-        case Cancel():
-            return {
-                "type": "cancel",
-                "sequence_id": integer(message.sequence_id),
-                "stream_id": integer(message.stream_id),
-            }
-        case Resume():
-            resume: dict[str, Json] = {
-                "type": "resume",
-                "stream_id": integer(message.stream_id),
-                "last_processed_id": integer(message.last_processed_id),
-            }
-            return resume if message.digest is None else resume | {"digest": message.digest.hex()}
-        case Ack():
-            entries = [{"s": integer(s), "id": integer(f)} for s, f in message.processed]
-            return {"type": "ack", "processed": entries}
-        case Bye():
-            return {"type": "bye"}
+    return _WRITERS[type(message)](message)
 
 
 def client_message_from_json(value: Json) -> FromClient:
@@ -250,8 +230,26 @@ def _hello(fields: Fields) -> Hello:
     )
 
 
+def _cancel_to_json(message: Cancel) -> dict[str, Json]:
+    return {
+        "type": "cancel",
+        "sequence_id": integer(message.sequence_id),
+        "stream_id": integer(message.stream_id),
+    }
+
+
 def _cancel(fields: Fields) -> Cancel:
     return Cancel(sequence_id=fields.integer("sequence_id"), stream_id=fields.integer("stream_id"))
+
+
+def _resume_to_json(message: Resume) -> dict[str, Json]:
+    return present(
+        type="resume",
+        stream_id=integer(message.stream_id),
+        last_processed_id=integer(message.last_processed_id),
+        digest=None if message.digest is None else message.digest.hex(),
+        taken_id=integer(message.taken_id),
+    )
 
 
 def _resume(fields: Fields) -> Resume:
@@ -259,7 +257,13 @@ def _resume(fields: Fields) -> Resume:
         stream_id=fields.integer("stream_id"),
         last_processed_id=fields.integer("last_processed_id"),
         digest=fields.optional_hexadecimal("digest"),
+        taken_id=fields.optional_integer("taken_id"),
     )
+
+
+def _ack_to_json(message: Ack) -> dict[str, Json]:
+    entries = [{"s": integer(s), "id": integer(f)} for s, f in message.processed]
+    return {"type": "ack", "processed": entries}
 
 
 def _ack(fields: Fields) -> Ack:
@@ -267,16 +271,63 @@ def _ack(fields: Fields) -> Ack:
     return Ack(processed=tuple((entry.integer("s"), entry.integer("id")) for entry in entries))
 
 
+def _user_event_to_json(event: UserEvent) -> dict[str, Json]:
+    return {
+        "timestamp": integer(event.timestamp),
+        "user_id": event.user_id,
+        "action": event.action,
+        "payload": event.payload.hex(),
+    }
+
+
+def _event_to_json(message: Event) -> dict[str, Json]:
+    return {
+        "type": "event",
+        "sequence_id": integer(message.sequence_id),
+        "events": [_user_event_to_json(event) for event in message.events],
+    }
+
+
+def _event(fields: Fields) -> Event:
+    return Event(
+        sequence_id=fields.integer("sequence_id"),
+        events=tuple(
+            UserEvent(
+                timestamp=entry.integer("timestamp"),
+                user_id=entry.integer("user_id"),
+                action=entry.text("action"),
+                payload=entry.optional_hexadecimal("payload") or b"",
+            )
+            for entry in fields.objects("events", limit=MAX_EVENTS)
+        ),
+    )
+
+
+def _bye_to_json(message: Bye) -> dict[str, Json]:
+    del message  # nothing in it
+    return {"type": "bye"}
+
+
 def _bye(fields: Fields) -> Bye:
     del fields  # nothing in it
     return Bye()
 
 
+_WRITERS: Mapping[type, Callable[..., dict[str, Json]]] = {
+    Ack: _ack_to_json,
+    Bye: _bye_to_json,
+    Cancel: _cancel_to_json,
+    Event: _event_to_json,
+    Hello: _hello_to_json,
+    Resume: _resume_to_json,
+    Submit: _submit_to_json,
+}
 _READERS: Mapping[str, Callable[[Fields], FromClient]] = {
     "hello": _hello,
     "submit": _submit,
     "cancel": _cancel,
     "resume": _resume,
     "ack": _ack,
+    "event": _event,
     "bye": _bye,
 }

@@ -18,14 +18,18 @@ from .messages import (
     Delta,
     Durability,
     Error,
+    Flow,
+    FlowAction,
     Flush,
     GoAway,
     Limits,
+    Phase,
     Refused,
     Resumed,
     ResumeFailure,
     ResumeRejected,
     ServerMessage,
+    Status,
     StreamCheckpoint,
     Welcome,
 )
@@ -35,6 +39,8 @@ __all__ = ["server_message_from_json", "server_message_to_json"]
 
 _DURABILITIES = {durability.value: durability for durability in Durability}
 _ACK_LEVELS = {level.value: level for level in AckLevel}
+_FLOW_ACTIONS = {action.value: action for action in FlowAction}
+_PHASES = {phase.value: phase for phase in Phase}
 _FAILURES = {failure.value: failure for failure in ResumeFailure}
 
 
@@ -92,6 +98,27 @@ def _goaway_to_json(message: GoAway) -> dict[str, Json]:
         reason=message.reason,
         reconnect_to=message.reconnect_to,
         deadline_ms=integer(message.deadline_ms),
+    )
+
+
+def _flow_to_json(message: Flow) -> dict[str, Json]:
+    return {
+        "type": "flow",
+        "stream_id": integer(message.stream_id),
+        "action": message.action.value,
+        "window": message.window,
+    }
+
+
+def _status_to_json(message: Status) -> dict[str, Json]:
+    return present(
+        type="status",
+        stream_id=integer(message.stream_id),
+        phase=message.phase.value,
+        position=message.position,
+        estimated_wait_ms=integer(message.estimated_wait_ms),
+        tokens_done=integer(message.tokens_done),
+        tokens_total=integer(message.tokens_total),
     )
 
 
@@ -230,6 +257,25 @@ def _checkpoint(fields: Fields) -> Checkpoint:
     )
 
 
+def _flow(fields: Fields) -> Flow:
+    return Flow(
+        stream_id=fields.integer("stream_id"),
+        action=fields.choice("action", _FLOW_ACTIONS),
+        window=fields.integer("window"),
+    )
+
+
+def _status(fields: Fields) -> Status:
+    return Status(
+        stream_id=fields.integer("stream_id"),
+        phase=fields.choice("phase", _PHASES),
+        position=fields.optional_integer("position"),
+        estimated_wait_ms=fields.optional_integer("estimated_wait_ms"),
+        tokens_done=fields.optional_integer("tokens_done"),
+        tokens_total=fields.optional_integer("tokens_total"),
+    )
+
+
 def _refused(fields: Fields) -> Refused:
     code, retryable, retry_after_ms = failure_from_json(fields)
     return Refused(
@@ -253,10 +299,12 @@ def _goaway(fields: Fields) -> GoAway:
 _WRITERS: Mapping[type, Callable[..., dict[str, Json]]] = {
     Accepted: _accepted_to_json,
     Checkpoint: _checkpoint_to_json,
+    Flow: _flow_to_json,
     GoAway: _goaway_to_json,
     Refused: _refused_to_json,
     ResumeRejected: _rejected_to_json,
     Resumed: _resumed_to_json,
+    Status: _status_to_json,
     Welcome: _welcome_to_json,
 }
 _READERS: Mapping[str, Callable[[Fields], ServerMessage]] = {
@@ -267,4 +315,6 @@ _READERS: Mapping[str, Callable[[Fields], ServerMessage]] = {
     "checkpoint": _checkpoint,
     "resumed": _resumed,
     "resume_rejected": _resume_rejected,
+    "flow": _flow,
+    "status": _status,
 }

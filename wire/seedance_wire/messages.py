@@ -1,4 +1,4 @@
-"""Every message of the seedance.v1 protocol as a frozen value (S8, S9, S11, S19).
+"""Every message of the seedance.v1 protocol as a frozen value (S8, S9, S11, S12, S19).
 
 These classes are what both ends speak of; `codec.py` turns them into bytes and back. They hold no behaviour
 beyond their own shape. What a message *means* at a given moment is the business of `state.py`. Integers named
@@ -13,7 +13,19 @@ from typing import TypeAlias
 
 from attrs import field, frozen
 
-from .codes import AckLevel, Durability, ErrorCode, FinishReason, FrameType, OnDisconnect, ResumeFailure
+from .codes import (
+    AckLevel,
+    Durability,
+    ErrorCode,
+    FinishReason,
+    FlowAction,
+    FrameType,
+    OnDisconnect,
+    Phase,
+    ResumeFailure,
+)
+from .frames import Delta, Error, Final, Flush, Frame, StageTiming, TokenLogprob, Usage
+from .user_event import UserEvent
 
 __all__ = [
     "Accepted",
@@ -28,8 +40,11 @@ __all__ = [
     "Durability",
     "Error",
     "ErrorCode",
+    "Event",
     "Final",
     "FinishReason",
+    "Flow",
+    "FlowAction",
     "Flush",
     "Frame",
     "FrameType",
@@ -38,6 +53,7 @@ __all__ = [
     "Limits",
     "Message",
     "OnDisconnect",
+    "Phase",
     "Refused",
     "Resume",
     "ResumeFailure",
@@ -46,10 +62,12 @@ __all__ = [
     "Sampling",
     "ServerMessage",
     "StageTiming",
+    "Status",
     "StreamCheckpoint",
     "Submit",
     "TokenLogprob",
     "Usage",
+    "UserEvent",
     "Welcome",
 ]
 
@@ -161,13 +179,20 @@ class Cancel:
 class Resume:
     """Asks for the frames of a stream after ``last_processed_id``, of a finished one too.
 
-    Nothing of the stream counts from here until RESUMED. ``digest`` is the first 16 bytes of the SHA-256 of
-    the text in UTF-8 up to there, where the client knows it.
+    Nothing of the stream counts from here until RESUMED.
+
+    Attributes:
+        stream_id: The stream.
+        last_processed_id: The last frame that the client has; 0 for none.
+        digest: The first 16 bytes of the SHA-256 of the text in UTF-8 up to there, where the client knows it.
+        taken_id: The last frame that the application has taken, at most ``last_processed_id``; None if that
+            is the same. What lies between waits in the client, and fills the window until it is acknowledged.
     """
 
     stream_id: int
     last_processed_id: int
     digest: bytes | None = None
+    taken_id: int | None = None
 
 
 @frozen(kw_only=True)
@@ -175,6 +200,18 @@ class Ack:
     """What the application has taken, cumulative: pairs of (stream id, highest frame id processed)."""
 
     processed: tuple[tuple[int, int], ...]
+
+
+@frozen(kw_only=True)
+class Event:
+    """Reports what happened at the client; answered by the CHECKPOINT that covers it, or REFUSED.
+
+    ``sequence_id`` is from the counter of SUBMIT and CANCEL. The server takes the events of one number once,
+    however often they are sent.
+    """
+
+    sequence_id: int
+    events: tuple[UserEvent, ...]
 
 
 @frozen(kw_only=True)
@@ -309,91 +346,43 @@ class GoAway:
 
 
 @frozen(kw_only=True)
-class TokenLogprob:
-    """One sampled token with its natural log probability and the best alternatives (id, text, logprob)."""
+class Flow:
+    """How fast a stream goes, for information: its reader's window is filling up, full, or open again.
 
-    token_id: int
-    text: str
-    logprob: float
-    top: tuple[tuple[int, str, float], ...] = ()
-
-
-@frozen(kw_only=True)
-class Usage:
-    """Tokens charged; ``cached_tokens`` of the prompt were not computed again."""
-
-    prompt_tokens: int
-    completion_tokens: int
-    cached_tokens: int = 0
-
-
-@frozen(kw_only=True)
-class StageTiming:
-    """Where the time to the first token went, in milliseconds (S18)."""
-
-    queue_ms: float = 0.0
-    preprocess_ms: float = 0.0
-    prefill_ms: float = 0.0
-    first_decode_ms: float = 0.0
-    cache_sync_ms: float = 0.0
-    egress_ms: float = 0.0
-
-
-@frozen(kw_only=True)
-class Delta:
-    """New text of a stream; whole code points only."""
-
-    stream_id: int
-    id: int
-    epoch: int
-    offset: int
-    text: str
-    token_count: int = 1
-    logprobs: tuple[TokenLogprob, ...] = ()
-
-
-@frozen(kw_only=True)
-class Final:
-    """How a stream ended; ``digest`` is the SHA-256 of its whole text in UTF-8.
-
-    ``stop`` is the stop string or the token id that ended it, if one of the caller's own did.
+    Attributes:
+        stream_id: The stream.
+        action: What the server does.
+        window: Frames that may now be unacknowledged.
     """
 
-    finish_reason: FinishReason
-    usage: Usage
-    timing: StageTiming
-    digest: bytes
-    stop: str | int | None = None
+    stream_id: int
+    action: FlowAction
+    window: int
 
 
 @frozen(kw_only=True)
-class Flush:
-    """Commits the segment and clears the delta context; with ``final`` it also ends the stream."""
+class Status:
+    """Why there is no text of a stream yet, for information.
+
+    Attributes:
+        stream_id: The stream.
+        phase: What it is doing.
+        position: Queued: how many requests will be begun before it.
+        estimated_wait_ms: How long until its first text, where the server can tell.
+        tokens_done: Prefill: tokens of the prompt that the model has read.
+        tokens_total: Prefill: tokens that it has to read.
+    """
 
     stream_id: int
-    id: int
-    epoch: int
-    offset: int
-    final: Final | None = None
+    phase: Phase
+    position: int | None = None
+    estimated_wait_ms: int | None = None
+    tokens_done: int | None = None
+    tokens_total: int | None = None
 
 
-@frozen(kw_only=True)
-class Error:
-    """Ends a stream with a failure of its own; other streams are untouched."""
-
-    stream_id: int
-    id: int
-    epoch: int
-    offset: int
-    code: ErrorCode
-    message: str
-    retryable: bool = False
-    retry_after_ms: int | None = None
-
-
-Frame: TypeAlias = Delta | Flush | Error
-ClientMessage: TypeAlias = Hello | Submit | Cancel | Resume | Ack | Bye
+ClientMessage: TypeAlias = Hello | Submit | Cancel | Resume | Ack | Event | Bye
 ServerMessage: TypeAlias = (
-    Welcome | Accepted | Refused | Checkpoint | Resumed | ResumeRejected | GoAway | Frame
+    Welcome | Accepted | Refused | Checkpoint | Resumed | ResumeRejected | Flow | Status | GoAway | Frame
 )
 Message: TypeAlias = ClientMessage | ServerMessage

@@ -6,7 +6,7 @@ Field by field, with no rule of its own but presence: an absent optional field i
 from __future__ import annotations
 
 from . import seedance_pb2 as pb
-from .envelope import MAX_ACK_ENTRIES, FromClient, InvalidSubmit
+from .envelope import MAX_ACK_ENTRIES, MAX_EVENTS, FromClient, InvalidSubmit
 from .errors import DecodeError
 from .messages import (
     Ack,
@@ -15,11 +15,13 @@ from .messages import (
     ChatMessage,
     ClientMessage,
     Durability,
+    Event,
     Hello,
     OnDisconnect,
     Resume,
     Sampling,
     Submit,
+    UserEvent,
 )
 from .validity import (
     InvalidFieldError,
@@ -54,20 +56,28 @@ def client_envelope(message: ClientMessage) -> pb.ClientEnvelope:
                 stream_id=message.stream_id,
                 last_processed_id=message.last_processed_id,
                 digest=message.digest,
+                taken_id=message.taken_id,
             )
             return pb.ClientEnvelope(resume=resume)
-        case Hello():
-            hello = pb.Hello(
-                minor_version=message.minor_version,
-                sdk_name=message.sdk_name,
-                sdk_version=message.sdk_version,
-                capabilities=message.capabilities,
-                session_id=message.session_id,
-                resume_token=message.resume_token,
-            )
-            return pb.ClientEnvelope(hello=hello)
-        case Bye():
-            return pb.ClientEnvelope(bye=pb.Bye())
+        case Event():
+            events = [_user_event_to_pb(event) for event in message.events]
+            return pb.ClientEnvelope(event=pb.Event(sequence_id=message.sequence_id, events=events))
+        case Hello() | Bye():
+            return _greeting_envelope(message)
+
+
+def _greeting_envelope(message: Hello | Bye) -> pb.ClientEnvelope:
+    if isinstance(message, Bye):
+        return pb.ClientEnvelope(bye=pb.Bye())
+    hello = pb.Hello(
+        minor_version=message.minor_version,
+        sdk_name=message.sdk_name,
+        sdk_version=message.sdk_version,
+        capabilities=message.capabilities,
+        session_id=message.session_id,
+        resume_token=message.resume_token,
+    )
+    return pb.ClientEnvelope(hello=hello)
 
 
 def client_message(envelope: pb.ClientEnvelope) -> FromClient:
@@ -79,6 +89,7 @@ def client_message(envelope: pb.ClientEnvelope) -> FromClient:
     message: FromClient
     try:
         check_count("Ack.processed", len(envelope.ack.processed), MAX_ACK_ENTRIES)
+        check_count("Event.events", len(envelope.event.events), MAX_EVENTS)
         check_count("Hello.capabilities", len(envelope.hello.capabilities))
     except InvalidFieldError as error:
         raise DecodeError(str(error)) from None
@@ -105,13 +116,29 @@ def client_message(envelope: pb.ClientEnvelope) -> FromClient:
                 stream_id=resume.stream_id,
                 last_processed_id=resume.last_processed_id,
                 digest=resume.digest if resume.HasField("digest") else None,
+                taken_id=resume.taken_id if resume.HasField("taken_id") else None,
             )
+        case "event":
+            events = tuple(map(_user_event_from_pb, envelope.event.events))
+            message = Event(sequence_id=envelope.event.sequence_id, events=events)
         case "bye":
             message = Bye()
         case _:
             raise DecodeError("the envelope holds no message of a client's")
     check_received(message)
     return message
+
+
+def _user_event_to_pb(event: UserEvent) -> pb.UserEvent:
+    return pb.UserEvent(
+        timestamp=event.timestamp, user_id=event.user_id, action=event.action, payload=event.payload
+    )
+
+
+def _user_event_from_pb(event: pb.UserEvent) -> UserEvent:
+    return UserEvent(
+        timestamp=event.timestamp, user_id=event.user_id, action=event.action, payload=event.payload
+    )
 
 
 def submit_to_pb(message: Submit) -> pb.Submit:

@@ -26,14 +26,18 @@ from .messages import (
     Delta,
     Durability,
     Error,
+    Flow,
+    FlowAction,
     Flush,
     GoAway,
     Limits,
+    Phase,
     Refused,
     Resumed,
     ResumeFailure,
     ResumeRejected,
     ServerMessage,
+    Status,
     StreamCheckpoint,
     Welcome,
 )
@@ -48,6 +52,10 @@ _ACK_LEVEL_TO_PB = {level: pb.AckLevel.Value(f"ACK_LEVEL_{level.name}") for leve
 _ACK_LEVEL_FROM_PB = {number: level for level, number in _ACK_LEVEL_TO_PB.items()}
 _FAILURE_TO_PB = {code: pb.ResumeFailure.Value(f"RESUME_FAILURE_{code.name}") for code in ResumeFailure}
 _FAILURE_FROM_PB = {number: code for code, number in _FAILURE_TO_PB.items()}
+_FLOW_ACTION_TO_PB = {action: pb.FlowAction.Value(f"FLOW_ACTION_{action.name}") for action in FlowAction}
+_FLOW_ACTION_FROM_PB = {number: action for action, number in _FLOW_ACTION_TO_PB.items()}
+_PHASE_TO_PB = {phase: pb.Phase.Value(f"PHASE_{phase.name}") for phase in Phase}
+_PHASE_FROM_PB = {number: phase for phase, number in _PHASE_TO_PB.items()}
 
 
 def server_envelope(messages: Sequence[Outgoing]) -> pb.ServerEnvelope:
@@ -279,6 +287,43 @@ def _checkpoint_from_pb(checkpoint: pb.Checkpoint) -> Checkpoint:
     )
 
 
+def _flow_to_pb(message: Flow) -> pb.Flow:
+    action = _FLOW_ACTION_TO_PB[message.action]
+    return pb.Flow(stream_id=message.stream_id, action=action, window=message.window)
+
+
+def _flow_from_pb(flow: pb.Flow) -> Flow:
+    action = _FLOW_ACTION_FROM_PB.get(flow.action)
+    if action is None:
+        raise DecodeError(f"no flow action {flow.action}")
+    return Flow(stream_id=flow.stream_id, action=action, window=flow.window)
+
+
+def _status_to_pb(message: Status) -> pb.Status:
+    return pb.Status(
+        stream_id=message.stream_id,
+        phase=_PHASE_TO_PB[message.phase],
+        position=message.position,
+        estimated_wait_ms=message.estimated_wait_ms,
+        tokens_done=message.tokens_done,
+        tokens_total=message.tokens_total,
+    )
+
+
+def _status_from_pb(status: pb.Status) -> Status:
+    phase = _PHASE_FROM_PB.get(status.phase)
+    if phase is None:
+        raise DecodeError(f"no phase {status.phase}")
+    return Status(
+        stream_id=status.stream_id,
+        phase=phase,
+        position=status.position if status.HasField("position") else None,
+        estimated_wait_ms=status.estimated_wait_ms if status.HasField("estimated_wait_ms") else None,
+        tokens_done=status.tokens_done if status.HasField("tokens_done") else None,
+        tokens_total=status.tokens_total if status.HasField("tokens_total") else None,
+    )
+
+
 def _durability(number: int) -> Durability:
     try:
         return _DURABILITY_FROM_PB[number]  # type: ignore[index]
@@ -289,10 +334,12 @@ def _durability(number: int) -> Durability:
 _MESSAGES: Mapping[type, tuple[str, Callable[..., Any], Callable[..., ServerMessage]]] = {
     Accepted: ("accepted", _accepted_to_pb, _accepted_from_pb),
     Checkpoint: ("checkpoint", _checkpoint_to_pb, _checkpoint_from_pb),
+    Flow: ("flow", _flow_to_pb, _flow_from_pb),
     GoAway: ("goaway", _goaway_to_pb, _goaway_from_pb),
     Refused: ("refused", _refused_to_pb, _refused_from_pb),
     ResumeRejected: ("resume_rejected", _rejected_to_pb, _rejected_from_pb),
     Resumed: ("resumed", _resumed_to_pb, _resumed_from_pb),
+    Status: ("status", _status_to_pb, _status_from_pb),
     Welcome: ("welcome", _welcome_to_pb, _welcome_from_pb),
 }
 _READERS = {name: read for name, _, read in _MESSAGES.values()}

@@ -26,17 +26,11 @@ from .json_frames import (
 )
 from .json_server import server_message_from_json, server_message_to_json
 from .messages import (
-    Accepted,
-    Checkpoint,
     Delta,
     Error,
     Flush,
     Frame,
-    GoAway,
-    Refused,
-    Resumed,
-    ResumeRejected,
-    Welcome,
+    ServerMessage,
 )
 from .raw_blocks import Block, BlockParser, write_block
 from .validity import InvalidFieldError, check_outgoing, check_received
@@ -46,7 +40,10 @@ __all__ = ["RawCodec"]
 _NUMBERING: Constant = re.compile(":".join(["(0|[1-9][0-9]{0,19})"] * 4), re.ASCII)
 _TOKENS: Constant = re.compile("0|[1-9][0-9]{0,9}", re.ASCII)
 _CONTROL: Constant = frozenset(
-    {"welcome", "accepted", "refused", "checkpoint", "resumed", "resume_rejected", "goaway"}
+    {
+        *("welcome", "accepted", "refused", "checkpoint", "resumed", "resume_rejected", "flow", "status"),
+        "goaway",
+    }
 )
 
 
@@ -86,12 +83,11 @@ def _write(message: Outgoing) -> str:
             raise LocalProtocolError("this encoding carries text whole")
         case Delta() | Flush() | Error():
             return write_block(_frame_block(message))
-        case Welcome() | Accepted() | Refused() | Checkpoint() | Resumed() | ResumeRejected() | GoAway():
-            members = server_message_to_json(message)
-            event = str(members.pop("type"))
-            return write_block(Block(event=event, data=write_json(members)))
-        case _:
-            return write_json(client_message_to_json(message))
+    if not isinstance(message, ServerMessage):
+        return write_json(client_message_to_json(message))
+    members = server_message_to_json(message)
+    event = str(members.pop("type"))
+    return write_block(Block(event=event, data=write_json(members)))
 
 
 def _frame_block(frame: Frame) -> Block:

@@ -15,10 +15,10 @@ each stream, and a role only decides whose fault a violation is. How it is used,
    connections: in a new one its earlier streams are AWAY, and only RESUME brings their frames.
 4. Between RESUME and RESUMED frames of the stream may still be on their way; whoever receives them drops
    them. After RESUMED frames go on behind `last_processed_id`, at the offset of the first.
-5. Rules of arithmetic are not in the tables. SUBMIT and CANCEL count up by one, from the session's last;
-   where a session goes on they may first repeat, rising, what the server has. Frames are numbered and offset
-   as `cursor.py` says, in the session's epoch. An ACK names no frame above the last one sent. For streams
-   that are AWAY the last is remembered `REMEMBERED_STREAMS` back.
+5. Rules of arithmetic are not in the tables. SUBMIT, CANCEL and EVENT count up by one, from the session's
+   last; where a session goes on they may first repeat, rising, what the server has. Frames are numbered and
+   offset as `cursor.py` says, in the session's epoch. An ACK names no frame above the last one sent. For
+   streams that are AWAY the last is remembered `REMEMBERED_STREAMS` back.
 6. Everything is checked before anything is changed. A violation of ours raises `LocalProtocolError` and
    leaves the machine as it was; one of the peer's raises `RemoteProtocolError` and leaves it in ERROR, for
    good.
@@ -41,7 +41,9 @@ from .messages import (
     Checkpoint,
     Delta,
     Error,
+    Event,
     Final,
+    Flow,
     Flush,
     GoAway,
     Hello,
@@ -50,6 +52,7 @@ from .messages import (
     Resume,
     Resumed,
     ResumeRejected,
+    Status,
     Submit,
     Welcome,
 )
@@ -69,7 +72,7 @@ __all__ = [
 ]
 
 MAX_PENDING = 1024
-"""SUBMITs without an answer, and streams. A server refuses far fewer SUBMITs; this bounds the tables if a
+"""SUBMITs without an answer, EVENTs, and streams. A server refuses far fewer; this bounds the tables if a
 client floods it with them or resumes whatever ever was."""
 
 REMEMBERED_STREAMS = 256
@@ -120,25 +123,26 @@ class StreamState(Enum):
 
 Kind: TypeAlias = type[Message] | type[Final]
 
-CLIENT_KINDS: tuple[Kind, ...] = (Hello, Submit, Cancel, Resume, Ack, Bye)
+CLIENT_KINDS: tuple[Kind, ...] = (Hello, Submit, Cancel, Resume, Ack, Event, Bye)
 SERVER_KINDS: tuple[Kind, ...] = (
     *(Welcome, Accepted, Refused, Resumed, ResumeRejected),
-    *(Delta, Flush, Final, Error, Checkpoint, GoAway),
+    *(Delta, Flush, Final, Error, Checkpoint, Flow, Status, GoAway),
 )
 
 _S = ConnectionState
 _FRAMES: tuple[Kind, ...] = (Delta, Flush, Final, Error)
-_ANSWERS: tuple[Kind, ...] = (Accepted, Refused, Resumed, ResumeRejected, *_FRAMES, Checkpoint)
+_TOLD: tuple[Kind, ...] = (Flow, Status)
+_ANSWERS: tuple[Kind, ...] = (Accepted, Refused, Resumed, ResumeRejected, *_FRAMES, Checkpoint, *_TOLD)
 
 CONNECTION_TABLE: Mapping[tuple[ConnectionState, Kind], ConnectionState] = MappingProxyType(
     {
         (_S.START, Hello): _S.GREETING,
         (_S.GREETING, Welcome): _S.OPEN,
         (_S.GREETING, Bye): _S.CLOSED,
-        **{(_S.OPEN, kind): _S.OPEN for kind in (Submit, Cancel, Resume, Ack, *_ANSWERS)},
+        **{(_S.OPEN, kind): _S.OPEN for kind in (Submit, Cancel, Resume, Ack, Event, *_ANSWERS)},
         (_S.OPEN, GoAway): _S.DRAINING,
         (_S.OPEN, Bye): _S.CLOSED,
-        **{(_S.DRAINING, kind): _S.DRAINING for kind in (Cancel, Resume, Ack, *_ANSWERS)},
+        **{(_S.DRAINING, kind): _S.DRAINING for kind in (Cancel, Resume, Ack, Event, *_ANSWERS)},
         (_S.DRAINING, Bye): _S.CLOSED,
     }
 )
@@ -173,6 +177,7 @@ STREAM_TABLE: Mapping[tuple[StreamState, Kind], StreamState] = MappingProxyType(
         (_T.RESUMING, Resumed): _T.STREAMING,
         (_T.RESUMING, ResumeRejected): _T.AWAY,
         **{(_T.RESUMING, kind): _T.RESUMING for kind in (*_FRAMES, Cancel, Ack)},
+        **{(s, kind): s for s in (_T.ACCEPTED, _T.STREAMING, _T.RESUMING) for kind in _TOLD},
         (_T.AWAY, Resume): _T.RESUMING,
         (_T.AWAY, Cancel): _T.AWAY,
         (_T.AWAY, Ack): _T.AWAY,

@@ -84,6 +84,58 @@ FINISH_REASON_CANCELLED: FinishReason.ValueType  # 3
 """The client asked for it."""
 Global___FinishReason: _TypeAlias = FinishReason  # noqa: Y015
 
+class _FlowAction:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _FlowActionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FlowAction.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    FLOW_ACTION_UNSPECIFIED: _FlowAction.ValueType  # 0
+    """Never sent."""
+    FLOW_ACTION_THROTTLE: _FlowAction.ValueType  # 1
+    """It goes slower."""
+    FLOW_ACTION_PAUSE: _FlowAction.ValueType  # 2
+    """It stands."""
+    FLOW_ACTION_RUN: _FlowAction.ValueType  # 3
+    """It goes at full speed."""
+
+class FlowAction(_FlowAction, metaclass=_FlowActionEnumTypeWrapper):
+    """What a stream's window makes of its generation."""
+
+FLOW_ACTION_UNSPECIFIED: FlowAction.ValueType  # 0
+"""Never sent."""
+FLOW_ACTION_THROTTLE: FlowAction.ValueType  # 1
+"""It goes slower."""
+FLOW_ACTION_PAUSE: FlowAction.ValueType  # 2
+"""It stands."""
+FLOW_ACTION_RUN: FlowAction.ValueType  # 3
+"""It goes at full speed."""
+Global___FlowAction: _TypeAlias = FlowAction  # noqa: Y015
+
+class _Phase:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PhaseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Phase.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PHASE_UNSPECIFIED: _Phase.ValueType  # 0
+    """Never sent."""
+    PHASE_QUEUED: _Phase.ValueType  # 1
+    """It waits for its turn."""
+    PHASE_PREFILL: _Phase.ValueType  # 2
+    """The model reads the prompt."""
+
+class Phase(_Phase, metaclass=_PhaseEnumTypeWrapper):
+    """What a stream without new text is doing."""
+
+PHASE_UNSPECIFIED: Phase.ValueType  # 0
+"""Never sent."""
+PHASE_QUEUED: Phase.ValueType  # 1
+"""It waits for its turn."""
+PHASE_PREFILL: Phase.ValueType  # 2
+"""The model reads the prompt."""
+Global___Phase: _TypeAlias = Phase  # noqa: Y015
+
 class _Durability:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -301,6 +353,7 @@ class ClientEnvelope(_message.Message):
     CANCEL_FIELD_NUMBER: _builtins.int
     RESUME_FIELD_NUMBER: _builtins.int
     ACK_FIELD_NUMBER: _builtins.int
+    EVENT_FIELD_NUMBER: _builtins.int
     BYE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello:
@@ -323,6 +376,10 @@ class ClientEnvelope(_message.Message):
         """What the application has taken."""
 
     @_builtins.property
+    def event(self) -> Global___Event:
+        """What happened at the client."""
+
+    @_builtins.property
     def bye(self) -> Global___Bye:
         """The last message; a normal close follows."""
 
@@ -334,13 +391,14 @@ class ClientEnvelope(_message.Message):
         cancel: Global___Cancel | None = ...,
         resume: Global___Resume | None = ...,
         ack: Global___Ack | None = ...,
+        event: Global___Event | None = ...,
         bye: Global___Bye | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "bye", b"bye", "cancel", b"cancel", "hello", b"hello", "message", b"message", "resume", b"resume", "submit", b"submit"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "bye", b"bye", "cancel", b"cancel", "event", b"event", "hello", b"hello", "message", b"message", "resume", b"resume", "submit", b"submit"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "bye", b"bye", "cancel", b"cancel", "hello", b"hello", "message", b"message", "resume", b"resume", "submit", b"submit"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "bye", b"bye", "cancel", b"cancel", "event", b"event", "hello", b"hello", "message", b"message", "resume", b"resume", "submit", b"submit"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "submit", "cancel", "resume", "ack", "bye"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "submit", "cancel", "resume", "ack", "event", "bye"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -361,6 +419,8 @@ class ServerEnvelope(_message.Message):
     CHECKPOINT_FIELD_NUMBER: _builtins.int
     RESUMED_FIELD_NUMBER: _builtins.int
     RESUME_REJECTED_FIELD_NUMBER: _builtins.int
+    FLOW_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___Welcome:
         """Answers HELLO."""
@@ -371,7 +431,7 @@ class ServerEnvelope(_message.Message):
 
     @_builtins.property
     def refused(self) -> Global___Refused:
-        """Answers SUBMIT: no stream begins."""
+        """Answers SUBMIT or EVENT: nothing comes of it."""
 
     @_builtins.property
     def frame(self) -> Global___Frame:
@@ -397,6 +457,14 @@ class ServerEnvelope(_message.Message):
     def resume_rejected(self) -> Global___ResumeRejected:
         """Answers RESUME: they do not."""
 
+    @_builtins.property
+    def flow(self) -> Global___Flow:
+        """How fast a stream goes; for information."""
+
+    @_builtins.property
+    def status(self) -> Global___Status:
+        """Why a stream has no text yet; for information."""
+
     def __init__(
         self,
         *,
@@ -409,12 +477,14 @@ class ServerEnvelope(_message.Message):
         checkpoint: Global___Checkpoint | None = ...,
         resumed: Global___Resumed | None = ...,
         resume_rejected: Global___ResumeRejected | None = ...,
+        flow: Global___Flow | None = ...,
+        status: Global___Status | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "checkpoint", b"checkpoint", "frame", b"frame", "frames", b"frames", "goaway", b"goaway", "message", b"message", "refused", b"refused", "resume_rejected", b"resume_rejected", "resumed", b"resumed", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "checkpoint", b"checkpoint", "flow", b"flow", "frame", b"frame", "frames", b"frames", "goaway", b"goaway", "message", b"message", "refused", b"refused", "resume_rejected", b"resume_rejected", "resumed", b"resumed", "status", b"status", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "checkpoint", b"checkpoint", "frame", b"frame", "frames", b"frames", "goaway", b"goaway", "message", b"message", "refused", b"refused", "resume_rejected", b"resume_rejected", "resumed", b"resumed", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "checkpoint", b"checkpoint", "flow", b"flow", "frame", b"frame", "frames", b"frames", "goaway", b"goaway", "message", b"message", "refused", b"refused", "resume_rejected", b"resume_rejected", "resumed", b"resumed", "status", b"status", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "accepted", "refused", "frame", "frames", "goaway", "checkpoint", "resumed", "resume_rejected"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "accepted", "refused", "frame", "frames", "goaway", "checkpoint", "resumed", "resume_rejected", "flow", "status"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -494,7 +564,7 @@ class Submit(_message.Message):
     ON_DISCONNECT_FIELD_NUMBER: _builtins.int
     ALLOW_FINGERPRINT_CHANGE_FIELD_NUMBER: _builtins.int
     sequence_id: _builtins.int
-    """Position among the client's SUBMIT and CANCEL messages, +1 each from 1."""
+    """Position among the client's SUBMIT, CANCEL and EVENT messages, +1 each from 1."""
     idempotency_key: _builtins.bytes
     """16 to 64 bytes, made before the first attempt."""
     model: _builtins.str
@@ -840,26 +910,35 @@ class Resume(_message.Message):
     STREAM_ID_FIELD_NUMBER: _builtins.int
     LAST_PROCESSED_ID_FIELD_NUMBER: _builtins.int
     DIGEST_FIELD_NUMBER: _builtins.int
+    TAKEN_ID_FIELD_NUMBER: _builtins.int
     stream_id: _builtins.int
     """The stream."""
     last_processed_id: _builtins.int
     """The last frame that the client has; 0: none."""
     digest: _builtins.bytes
     """First 16 bytes of the SHA-256 of the text up to there, where the client knows it."""
+    taken_id: _builtins.int
+    """The last frame that the application has taken; absent: last_processed_id."""
     def __init__(
         self,
         *,
         stream_id: _builtins.int = ...,
         last_processed_id: _builtins.int = ...,
         digest: _builtins.bytes | None = ...,
+        taken_id: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_digest", b"_digest", "digest", b"digest"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_digest", b"_digest", "_taken_id", b"_taken_id", "digest", b"digest", "taken_id", b"taken_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_digest", b"_digest", "digest", b"digest", "last_processed_id", b"last_processed_id", "stream_id", b"stream_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_digest", b"_digest", "_taken_id", b"_taken_id", "digest", b"digest", "last_processed_id", b"last_processed_id", "stream_id", b"stream_id", "taken_id", b"taken_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__digest: _TypeAlias = _typing.Literal["digest"]  # noqa: Y015
     _WhichOneofArgType__digest: _TypeAlias = _typing.Literal["_digest", b"_digest"]  # noqa: Y015
+    _WhichOneofReturnType__taken_id: _TypeAlias = _typing.Literal["taken_id"]  # noqa: Y015
+    _WhichOneofArgType__taken_id: _TypeAlias = _typing.Literal["_taken_id", b"_taken_id"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__digest) -> _WhichOneofReturnType__digest | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__taken_id) -> _WhichOneofReturnType__taken_id | None: ...
 
 Global___Resume: _TypeAlias = Resume  # noqa: Y015
 
@@ -912,6 +991,68 @@ class Processed(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Processed: _TypeAlias = Processed  # noqa: Y015
+
+@_typing.final
+class Event(_message.Message):
+    """Reports what happened at the client. Answered by the CHECKPOINT that covers it, or by REFUSED."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEQUENCE_ID_FIELD_NUMBER: _builtins.int
+    EVENTS_FIELD_NUMBER: _builtins.int
+    sequence_id: _builtins.int
+    """Shares the counter of SUBMIT."""
+    @_builtins.property
+    def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___UserEvent]:
+        """1 to 1024, in the order in which they happened."""
+
+    def __init__(
+        self,
+        *,
+        sequence_id: _builtins.int = ...,
+        events: _abc.Iterable[Global___UserEvent] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "sequence_id", b"sequence_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Event: _TypeAlias = Event  # noqa: Y015
+
+@_typing.final
+class UserEvent(_message.Message):
+    """Something that a user did, or that was observed about it (S12)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TIMESTAMP_FIELD_NUMBER: _builtins.int
+    USER_ID_FIELD_NUMBER: _builtins.int
+    ACTION_FIELD_NUMBER: _builtins.int
+    PAYLOAD_FIELD_NUMBER: _builtins.int
+    timestamp: _builtins.int
+    """When, in milliseconds since 1970 on the client's clock."""
+    user_id: _builtins.int
+    """Whose; the application's own number."""
+    action: _builtins.str
+    """What, as a short name of at most 256 bytes."""
+    payload: _builtins.bytes
+    """Whatever belongs to it, at most 65536 bytes."""
+    def __init__(
+        self,
+        *,
+        timestamp: _builtins.int = ...,
+        user_id: _builtins.int = ...,
+        action: _builtins.str = ...,
+        payload: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "payload", b"payload", "timestamp", b"timestamp", "user_id", b"user_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UserEvent: _TypeAlias = UserEvent  # noqa: Y015
 
 @_typing.final
 class Bye(_message.Message):
@@ -1087,7 +1228,7 @@ Global___Accepted: _TypeAlias = Accepted  # noqa: Y015
 
 @_typing.final
 class Refused(_message.Message):
-    """No stream begins; the connection stays."""
+    """No stream begins, or no event is kept; the connection stays."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1098,7 +1239,7 @@ class Refused(_message.Message):
     RETRYABLE_FIELD_NUMBER: _builtins.int
     RETRY_AFTER_MS_FIELD_NUMBER: _builtins.int
     sequence_id: _builtins.int
-    """Of the SUBMIT."""
+    """Of the SUBMIT or EVENT."""
     code: Global___ErrorCode.ValueType
     """Why; never unspecified."""
     message: _builtins.str
@@ -1596,6 +1737,93 @@ class ResumeRejected(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ResumeRejected: _TypeAlias = ResumeRejected  # noqa: Y015
+
+@_typing.final
+class Flow(_message.Message):
+    """How fast a stream goes, for information: its window fills up, is full, or is open again (S23)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STREAM_ID_FIELD_NUMBER: _builtins.int
+    ACTION_FIELD_NUMBER: _builtins.int
+    WINDOW_FIELD_NUMBER: _builtins.int
+    stream_id: _builtins.int
+    """The stream."""
+    action: Global___FlowAction.ValueType
+    """What the server does; never unspecified."""
+    window: _builtins.int
+    """Frames that may now be unacknowledged."""
+    def __init__(
+        self,
+        *,
+        stream_id: _builtins.int = ...,
+        action: Global___FlowAction.ValueType = ...,
+        window: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "stream_id", b"stream_id", "window", b"window"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Flow: _TypeAlias = Flow  # noqa: Y015
+
+@_typing.final
+class Status(_message.Message):
+    """Why a stream has no text yet, for information."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STREAM_ID_FIELD_NUMBER: _builtins.int
+    PHASE_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
+    ESTIMATED_WAIT_MS_FIELD_NUMBER: _builtins.int
+    TOKENS_DONE_FIELD_NUMBER: _builtins.int
+    TOKENS_TOTAL_FIELD_NUMBER: _builtins.int
+    stream_id: _builtins.int
+    """The stream."""
+    phase: Global___Phase.ValueType
+    """What it is doing; never unspecified."""
+    position: _builtins.int
+    """Queued: how many requests will be begun before it."""
+    estimated_wait_ms: _builtins.int
+    """How long until its first text; absent: not known."""
+    tokens_done: _builtins.int
+    """Prefill: tokens of the prompt that the model has read."""
+    tokens_total: _builtins.int
+    """Prefill: tokens that it has to read."""
+    def __init__(
+        self,
+        *,
+        stream_id: _builtins.int = ...,
+        phase: Global___Phase.ValueType = ...,
+        position: _builtins.int | None = ...,
+        estimated_wait_ms: _builtins.int | None = ...,
+        tokens_done: _builtins.int | None = ...,
+        tokens_total: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_estimated_wait_ms", b"_estimated_wait_ms", "_position", b"_position", "_tokens_done", b"_tokens_done", "_tokens_total", b"_tokens_total", "estimated_wait_ms", b"estimated_wait_ms", "position", b"position", "tokens_done", b"tokens_done", "tokens_total", b"tokens_total"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_estimated_wait_ms", b"_estimated_wait_ms", "_position", b"_position", "_tokens_done", b"_tokens_done", "_tokens_total", b"_tokens_total", "estimated_wait_ms", b"estimated_wait_ms", "phase", b"phase", "position", b"position", "stream_id", b"stream_id", "tokens_done", b"tokens_done", "tokens_total", b"tokens_total"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__estimated_wait_ms: _TypeAlias = _typing.Literal["estimated_wait_ms"]  # noqa: Y015
+    _WhichOneofArgType__estimated_wait_ms: _TypeAlias = _typing.Literal["_estimated_wait_ms", b"_estimated_wait_ms"]  # noqa: Y015
+    _WhichOneofReturnType__position: _TypeAlias = _typing.Literal["position"]  # noqa: Y015
+    _WhichOneofArgType__position: _TypeAlias = _typing.Literal["_position", b"_position"]  # noqa: Y015
+    _WhichOneofReturnType__tokens_done: _TypeAlias = _typing.Literal["tokens_done"]  # noqa: Y015
+    _WhichOneofArgType__tokens_done: _TypeAlias = _typing.Literal["_tokens_done", b"_tokens_done"]  # noqa: Y015
+    _WhichOneofReturnType__tokens_total: _TypeAlias = _typing.Literal["tokens_total"]  # noqa: Y015
+    _WhichOneofArgType__tokens_total: _TypeAlias = _typing.Literal["_tokens_total", b"_tokens_total"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__estimated_wait_ms) -> _WhichOneofReturnType__estimated_wait_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__position) -> _WhichOneofReturnType__position | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__tokens_done) -> _WhichOneofReturnType__tokens_done | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__tokens_total) -> _WhichOneofReturnType__tokens_total | None: ...
+
+Global___Status: _TypeAlias = Status  # noqa: Y015
 
 @_typing.final
 class GoAway(_message.Message):

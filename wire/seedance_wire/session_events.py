@@ -9,7 +9,18 @@ from typing import TypeAlias
 
 from attrs import frozen
 
-from .messages import Accepted, Checkpoint, Frame, GoAway, Refused, Resumed, ResumeFailure, Welcome
+from .messages import (
+    Accepted,
+    Checkpoint,
+    Flow,
+    Frame,
+    GoAway,
+    Refused,
+    Resumed,
+    ResumeFailure,
+    Status,
+    Welcome,
+)
 
 __all__ = ["SessionEvent", "SessionLost", "StreamLost"]
 
@@ -45,6 +56,16 @@ class SessionLost:
 
 
 SessionEvent: TypeAlias = (
-    Welcome | Accepted | Refused | Resumed | Frame | Checkpoint | GoAway | StreamLost | SessionLost
+    Welcome
+    | Accepted
+    | Refused
+    | Resumed
+    | Frame
+    | Checkpoint
+    | Flow
+    | Status
+    | GoAway
+    | StreamLost
+    | SessionLost
 )
 """What `ClientSession.next_event` returns. Numbers of streams and requests in it are the application's."""

@@ -20,6 +20,7 @@ from .messages import (
     Delta,
     Durability,
     Error,
+    Flow,
     Flush,
     Frame,
     GoAway,
@@ -27,6 +28,7 @@ from .messages import (
     Resumed,
     ResumeFailure,
     ResumeRejected,
+    Status,
     Submit,
     Welcome,
 )
@@ -95,8 +97,8 @@ class SessionInbox:
             case ResumeRejected():
                 number = self._streams.number(event.stream_id)
                 self.lose(number, event.code, event.first_available_id, event.last_id)
-            case GoAway():
-                self._events.append(event)
+            case Flow() | Status() | GoAway():
+                self._told(event)
             case InvalidSubmit() | _:
                 raise AssertionError("a server said what only a client says")
 
@@ -179,6 +181,15 @@ class SessionInbox:
             self.lose(number, ResumeFailure.EXPIRED, resumed.first_available_id, resumed.last_id)
         elif stream is not None and stream.wanted:
             self._events.append(evolve(resumed, stream_id=number))
+
+    def _told(self, told: Flow | Status | GoAway) -> None:
+        if isinstance(told, GoAway):
+            self._events.append(told)
+            return
+        number = self._streams.number(told.stream_id)
+        stream = self._streams.get(number)
+        if stream is not None and stream.wanted:
+            self._events.append(evolve(told, stream_id=number))
 
     def _end(self, number: int, last_id: int | None) -> None:
         self._streams.end(number, last_id)

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from .cursor import ReceiveCursor, Verdict
 from .envelope import CodedDelta, InvalidSubmit, Outgoing
@@ -20,9 +20,12 @@ from .messages import (
     Accepted,
     Ack,
     Cancel,
+    Checkpoint,
     Delta,
     Durability,
+    Event,
     Final,
+    Flow,
     Flush,
     Frame,
     Hello,
@@ -30,6 +33,7 @@ from .messages import (
     Resume,
     Resumed,
     ResumeRejected,
+    Status,
     Submit,
     Welcome,
 )
@@ -46,33 +50,10 @@ from .rules import (
     Role,
     StreamState,
 )
+from .sequence_ids import SequenceIds
+from .stream_progress import StreamProgress
 
 __all__ = ["ConnectionState", "ProtocolState", "Role"]
-
-
-@frozen
-class _Progress:
-    """A stream that is neither IDLE nor AWAY.
-
-    Attributes:
-        state: Where it is.
-        cursor: Behind its last frame.
-        settled: Whether the next frame must fit ``cursor``. Not while RESUMING but for what was being sent
-            already; nor at the server behind RESUMED, which names no offset: the next frame does.
-        replayable: Whether RESUME can bring what is missing.
-        resume_from: While RESUMING: the last frame that the client has.
-    """
-
-    state: StreamState
-    cursor: ReceiveCursor
-    settled: bool = True
-    replayable: bool = False
-    resume_from: int = 0
-
-    @property
-    def asked_again(self) -> bool:
-        """Whether it is RESUMING."""
-        return self.state is StreamState.RESUMING
 
 
 class ProtocolState:
@@ -84,27 +65,28 @@ class ProtocolState:
 
     Attributes:
         connection: Where the connection is.
-        next_sequence_id: What the client's next new SUBMIT or CANCEL carries; known from WELCOME on.
     """
 
     def __init__(self, role: Role, max_streams: int) -> None:
         self.connection = ConnectionState.START
-        self.next_sequence_id = 1
         self._role = role
         self._max_streams = max_streams
         self._epoch = 0
         self._asked_session: str | None = None  # of HELLO
-        self._repeats_up_to = 0  # sequence ids that may come again
-        self._repeated = 0  # the last one that did
-        self._pending: set[int] = set()  # sequence ids of SUBMITs without an answer
-        self._streams: dict[int, _Progress] = {}
+        self._sequence_ids = SequenceIds()
+        self._streams: dict[int, StreamProgress] = {}
         self._away: OrderedDict[int, ReceiveCursor] = OrderedDict()  # where streams were left, oldest first
         self._highest_stream_id = 0
 
     @property
+    def next_sequence_id(self) -> int:
+        """What the client's next new SUBMIT, CANCEL or EVENT carries; known from WELCOME on."""
+        return self._sequence_ids.next
+
+    @property
     def pending_submits(self) -> int:
         """SUBMITs without an answer."""
-        return len(self._pending)
+        return self._sequence_ids.submits
 
     @property
     def open_streams(self) -> int:
@@ -143,7 +125,7 @@ class ProtocolState:
                 return Verdict.STALE
             verdict = progress.cursor.judge(frame)
             if verdict is Verdict.GAP and not progress.replayable:
-                raise RemoteProtocolError(_misnumbered(frame, progress.cursor))
+                raise RemoteProtocolError(progress.cursor.misfit(frame, frame.stream_id))
             return verdict
         if frame.epoch < self._epoch:
             return Verdict.STALE
@@ -185,7 +167,7 @@ class ProtocolState:
             LocalProtocolError: This end sent what it may not.
             RemoteProtocolError: The other end did; the caller calls `fail`.
         """
-        changed: dict[int, _Progress] = {}
+        changed: dict[int, StreamProgress] = {}
         for frame, size in zip(frames, text_bytes, strict=True):
             kind = _kind(frame)
             self._next_connection_state(kind, speaker)  # no frame changes it
@@ -200,7 +182,7 @@ class ProtocolState:
             if not progress.settled:
                 cursor = evolve(cursor, applied_bytes=frame.offset)
             if cursor.judge(frame) is not Verdict.APPLY or frame.epoch != self._epoch:
-                raise self._fault(speaker, _misnumbered(frame, cursor))
+                raise self._fault(speaker, cursor.misfit(frame, stream_id))
             settled = kind in (Delta, Flush)  # nothing follows the others
             changed[stream_id] = evolve(
                 progress, state=following, cursor=cursor.after(frame, size), settled=settled
@@ -221,21 +203,28 @@ class ProtocolState:
         if message.session_present and message.session_id != self._asked_session:
             raise self._fault(speaker, "Welcome to a session that Hello did not name")
         self._epoch = message.epoch
-        self.next_sequence_id = message.last_sequence_id + 1
-        if message.session_present:
-            self._repeats_up_to = message.last_sequence_id
+        self._sequence_ids.begin(message.last_sequence_id, repeats=message.session_present)
 
     def _submit(self, message: Submit | InvalidSubmit, speaker: Role) -> None:
         self._check_sequence(message.sequence_id, speaker)
-        if len(self._pending) == MAX_PENDING:
-            raise self._fault(speaker, f"{MAX_PENDING} SUBMITs are unanswered", CloseCode.QUOTA_EXCEEDED)
-        self._pending.add(message.sequence_id)
-        self._count(message.sequence_id)
+        self._check_flood(speaker)
+        self._sequence_ids.count_submit(message.sequence_id)
+
+    def _event(self, message: Event, speaker: Role) -> None:
+        self._check_sequence(message.sequence_id, speaker)
+        self._check_flood(speaker)
+        self._sequence_ids.count_event(message.sequence_id)
+
+    def _checkpoint(self, message: Checkpoint, _speaker: Role) -> None:
+        self._sequence_ids.cover(message.sequence_id)
+
+    def _told(self, message: Flow | Status, speaker: Role) -> None:
+        self._check_stream(message.stream_id, type(message), speaker)
 
     def _cancel(self, message: Cancel, speaker: Role) -> None:
         self._check_sequence(message.sequence_id, speaker)
         self._check_stream(message.stream_id, Cancel, speaker)
-        self._count(message.sequence_id)
+        self._sequence_ids.count(message.sequence_id)
 
     def _ack(self, message: Ack, speaker: Role) -> None:
         for stream_id, frame_id in message.processed:
@@ -244,14 +233,7 @@ class ProtocolState:
 
     def _refused(self, message: Refused, speaker: Role) -> None:
         self._check_pending(message.sequence_id, Refused, speaker)
-        self._pending.remove(message.sequence_id)
-
-    def _count(self, sequence_id: int) -> None:
-        if sequence_id == self.next_sequence_id:
-            self.next_sequence_id += 1
-            self._repeats_up_to = 0  # what is new comes after all repeats
-        else:
-            self._repeated = sequence_id
+        self._sequence_ids.answer(message.sequence_id)
 
     def _accepted(self, message: Accepted, speaker: Role) -> None:
         stream_id = message.stream_id
@@ -264,8 +246,10 @@ class ProtocolState:
                 raise self._fault(speaker, f"more than {self._max_streams} streams")
             accepted = STREAM_TABLE[StreamState.SUBMITTED, Accepted]
             replayable = message.durability is not Durability.NONE
-            self._streams[stream_id] = _Progress(accepted, ReceiveCursor(self._epoch), replayable=replayable)
-        self._pending.remove(message.sequence_id)
+            self._streams[stream_id] = StreamProgress(
+                accepted, ReceiveCursor(self._epoch), replayable=replayable
+            )
+        self._sequence_ids.answer(message.sequence_id)
         self.know_streams(stream_id)
 
     def _resume(self, message: Resume, speaker: Role) -> None:
@@ -279,7 +263,7 @@ class ProtocolState:
             raise self._fault(speaker, f"Resume after frame {after}, where {cursor.applied} was the last")
         settled = progress is not None and progress.settled  # then frames may still cross
         self._away.pop(stream_id, None)
-        self._streams[stream_id] = _Progress(state, cursor, settled, replayable=True, resume_from=after)
+        self._streams[stream_id] = StreamProgress(state, cursor, settled, replayable=True, resume_from=after)
 
     def _resumed(self, message: Resumed, speaker: Role) -> None:
         stream_id = message.stream_id
@@ -292,7 +276,7 @@ class ProtocolState:
         knows_offset = self._role is Role.CLIENT or not after
         offset = progress.cursor.applied_bytes if self._role is Role.CLIENT else 0
         cursor = ReceiveCursor(self._epoch, after, offset)
-        self._streams[stream_id] = _Progress(state, cursor, knows_offset, replayable=True)
+        self._streams[stream_id] = StreamProgress(state, cursor, knows_offset, replayable=True)
         self.know_streams(stream_id)
 
     def _rejected(self, message: ResumeRejected, speaker: Role) -> None:
@@ -303,12 +287,16 @@ class ProtocolState:
         Accepted: _accepted,
         Ack: _ack,
         Cancel: _cancel,
+        Checkpoint: _checkpoint,
+        Event: _event,
+        Flow: _told,
         Hello: _hello,
         InvalidSubmit: _submit,
         Refused: _refused,
         Resume: _resume,
         ResumeRejected: _rejected,
         Resumed: _resumed,
+        Status: _told,
         Submit: _submit,
         Welcome: _welcome,
     }
@@ -352,13 +340,18 @@ class ProtocolState:
         return following
 
     def _check_pending(self, sequence_id: int, kind: Kind, speaker: Role) -> None:
-        if sequence_id not in self._pending:
-            raise self._fault(speaker, f"{kind.__name__} for {sequence_id}, which is no unanswered SUBMIT")
+        if not self._sequence_ids.waits(sequence_id, event=kind is Refused):
+            raise self._fault(speaker, f"{kind.__name__} for {sequence_id}, which is not unanswered")
 
     def _check_sequence(self, sequence_id: int, speaker: Role) -> None:
-        if sequence_id == self.next_sequence_id or self._repeated < sequence_id <= self._repeats_up_to:
-            return
-        raise self._fault(speaker, f"sequence id {sequence_id} where {self.next_sequence_id} is next")
+        fault = self._sequence_ids.fault(sequence_id)
+        if fault is not None:
+            raise self._fault(speaker, fault)
+
+    def _check_flood(self, speaker: Role) -> None:
+        flood = self._sequence_ids.flood()
+        if flood is not None:
+            raise self._fault(speaker, flood, CloseCode.QUOTA_EXCEEDED)
 
     def _check_processed(self, stream_id: int, frame_id: int, speaker: Role) -> None:
         progress = self._streams.get(stream_id)
@@ -386,10 +379,3 @@ def _kind(message: Outgoing | InvalidSubmit) -> Kind:
         case CodedDelta():
             return Delta
     return type(message)
-
-
-def _misnumbered(frame: Frame | CodedDelta, cursor: ReceiveCursor) -> str:
-    return (
-        f"stream {frame.stream_id}: frame {frame.id} of epoch {frame.epoch} at offset {frame.offset}, "
-        f"after frame {cursor.applied} of epoch {cursor.epoch} and {cursor.applied_bytes} bytes"
-    )

@@ -121,6 +121,13 @@ class Config:
         "number type of weights and KV cache",
         choices=("auto", "float32", "bfloat16", "float16"),
     )
+    kernels: str = _model(
+        "auto",
+        "--kernels",
+        "KIND",
+        "what multiplies: PyTorch, or our own CPU kernels, which auto takes where they run",
+        choices=("auto", "torch", "native"),
+    )
     kv_memory_bytes: int | None = _model(
         None,
         "--kv-memory",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from attrs import frozen
 
 from seedance_server.config import Config
-from seedance_server.engine.config import DtypeName
+from seedance_server.engine.config import DtypeName, KernelsName
 from seedance_server.engine_loop import GenerationEngine
 from seedance_wire.messages import ChatMessage
 
@@ -101,7 +101,12 @@ def load_served_model(config: Config, progress: Callable[[str], None]) -> Served
     from seedance_server.engine.engine import Engine  # noqa: PLC0415
     from seedance_server.engine.model_loader import load_model  # noqa: PLC0415
 
-    model = load_model(config.model_path, dtype=cast("DtypeName", config.dtype), progress=progress)
+    model = load_model(
+        config.model_path,
+        dtype=cast("DtypeName", config.dtype),
+        kernels=cast("KernelsName", config.kernels),
+        progress=progress,
+    )
     engine = Engine(
         model,
         EngineConfig(

@@ -8,10 +8,11 @@ from typing import Any, Literal, TypeAlias
 
 from attrs import Attribute, field, frozen
 
-__all__ = ["DTYPES", "DtypeName", "EngineConfig"]
+__all__ = ["DTYPES", "DtypeName", "EngineConfig", "KernelsName"]
 
 DtypeName: TypeAlias = Literal["auto", "float32", "bfloat16", "float16"]
 DTYPES: tuple[DtypeName, ...] = ("auto", "float32", "bfloat16", "float16")
+KernelsName: TypeAlias = Literal["auto", "torch", "native"]
 
 
 def _positive(_owner: object, attribute: "Attribute[Any]", value: Any) -> None:

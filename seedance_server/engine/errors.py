@@ -12,7 +12,8 @@
     │   ├── ModelFileError         something is there, but it can't be read
     │   ├── UnsupportedModel       it reads well, but isn't a model that this engine runs
     │   ├── InsufficientMemory     the weights or the KV pool don't fit
-    │   └── KvPoolTooSmall         the KV pool that was asked for holds no sequence
+    │   ├── KvPoolTooSmall         the KV pool that was asked for holds no sequence
+    │   └── KernelsUnavailable     the kernels that were asked for don't run here
     └── ComputeError               the model or the device, while it runs
         ├── NumericalError         the logits of one sequence aren't usable; its neighbours go on
         └── OutOfDeviceMemory      the device refused an allocation
@@ -31,6 +32,7 @@ __all__ = [
     "EngineError",
     "InsufficientMemory",
     "InvalidParameter",
+    "KernelsUnavailable",
     "KvCapacityExceeded",
     "KvPoolTooSmall",
     "ModelFileError",
@@ -231,6 +233,20 @@ class KvPoolTooSmall(ModelLoadError):
     def __str__(self) -> str:
         given = f"--kv-memory gives {_size(self.given_bytes)}"
         return f"the KV pool needs {_size(self.needed_bytes)} at least, {given}"
+
+
+@define
+class KernelsUnavailable(ModelLoadError):
+    """The native kernels were asked for by name, and they can't compute this model on this machine.
+
+    Attributes:
+        reason: Why not, in a few words.
+    """
+
+    reason: str
+
+    def __str__(self) -> str:
+        return f"the native kernels can't be used: {self.reason} (--kernels)"
 
 
 class ComputeError(EngineError):

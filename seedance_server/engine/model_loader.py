@@ -28,8 +28,9 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 from transformers.utils import logging as transformers_logging
 
 from seedance_server.engine.attention import UnsupportedAttention
-from seedance_server.engine.backend import Backend, choose_backend
-from seedance_server.engine.config import DtypeName
+from seedance_server.engine.backend import Backend
+from seedance_server.engine.backend_choice import choose_backend
+from seedance_server.engine.config import DtypeName, KernelsName
 from seedance_server.engine.errors import (
     InsufficientMemory,
     ModelFileError,
@@ -85,7 +86,11 @@ class LoadedModel:
 
 
 def load_model(
-    path: str, *, dtype: DtypeName = "auto", progress: Callable[[str], None] = lambda _line: None
+    path: str,
+    *,
+    dtype: DtypeName = "auto",
+    kernels: KernelsName = "auto",
+    progress: Callable[[str], None] = lambda _line: None,
 ) -> LoadedModel:
     """Load ``path`` onto the GPU, where there is one, or the CPU.
 
@@ -94,6 +99,7 @@ def load_model(
             hub.
         dtype: Of the weights. "auto" keeps float32 checkpoints and takes bfloat16 for all others where the
             processor multiplies it natively, float32 where it doesn't.
+        kernels: What computes it, see `choose_backend`.
         progress: Receives one line at the start of each stage.
 
     Raises:
@@ -101,9 +107,10 @@ def load_model(
         ModelFileError: A file is missing, incomplete or unreadable.
         UnsupportedModel: It isn't a decoder-only language model that this engine runs.
         InsufficientMemory: The weights alone don't fit.
+        KernelsUnavailable: ``kernels`` don't run here.
     """
     with _quiet_transformers():
-        return _Loading(path, progress).run(dtype)
+        return _Loading(path, progress).run(dtype, kernels)
 
 
 class _Loading:
@@ -114,7 +121,7 @@ class _Loading:
         self._progress = progress
         self._source, self._options = self._locate()
 
-    def run(self, dtype: DtypeName) -> LoadedModel:
+    def run(self, dtype: DtypeName, kernels: KernelsName) -> LoadedModel:
         from_hub = not self._options
         self._progress(
             f"reading {self._path} from the Hugging Face hub, or its cache; a first download takes its time"
@@ -142,8 +149,8 @@ class _Loading:
             raise UnsupportedModel(self._path, str(error)) from error
         text_config = model.config.get_text_config(decoder=True)
         eos_token_ids = _eos_token_ids(model, tokenizer)
+        backend = choose_backend(model, kernels, self._progress)
         self._progress("taking its fingerprint")
-        backend = choose_backend(model)
         fingerprint = fingerprint_model(model, tokenizer, eos_token_ids, backend.name)
         vocab_size = model.get_output_embeddings().weight.shape[0]
         backend.adopt(model)  # from here on its weights may be elsewhere

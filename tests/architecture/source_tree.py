@@ -18,6 +18,7 @@ PACKAGES = {
     "seedance_sdk": "tests/sdk",
     "seedance_server": "tests/server",
     "seedance_server/engine": "tests/engine",
+    "seedance_server/engine/kernels": "tests/engine/kernels",
     "seedance_server/journal": "tests/server/journal",
 }
 

@@ -13,6 +13,7 @@ from seedance_server.engine.errors import (
     EngineError,
     InsufficientMemory,
     InvalidParameter,
+    KernelsUnavailable,
     KvCapacityExceeded,
     KvPoolTooSmall,
     ModelFileError,
@@ -36,6 +37,7 @@ EXAMPLES = {
     UnsupportedModel("/m", "an encoder"): ModelLoadError,
     InsufficientMemory(2**31, 2**30): ModelLoadError,
     KvPoolTooSmall(4096, 1): ModelLoadError,
+    KernelsUnavailable("no compiler"): ModelLoadError,
     NumericalError("NaN"): ComputeError,
     OutOfDeviceMemory("tried to allocate"): ComputeError,
 }

@@ -81,7 +81,8 @@ def test_loader_reads_a_directory_and_tells_what_it_does(kind, tiny_directory):
     loaded = load_model(str(tiny_directory(kind)), progress=lines.append)
     assert (loaded.eos_token_ids, loaded.context_length, loaded.vocab_size) == ({0, 2}, 512, 384)
     assert (loaded.name, loaded.geometry.dtype) == (tiny_directory(kind).name, torch.float32)
-    assert [line.split()[0] for line in lines] == ["reading", "loading", "loading", "checking", "taking"]
+    stages = ["reading", "loading", "loading", "checking", "computing", "taking"]
+    assert [line.split()[0] for line in lines] == stages
 
 
 def test_loader_reads_a_gguf_file_as_the_model_it_was_made_from(tiny_directory, tmp_path, capfd):

@@ -1,0 +1,162 @@
+// The product of bfloat16 rows with packed weights, in float32.
+//
+// Weights are packed in panels of 32 columns: [columns/32][width/2][32][2], so that each step of a panel is two
+// registers of pairs, and a panel is read from its first to its last byte. Every element of the result is one chain of
+// additions over the pairs in order, whatever rows stand beside it: a row's result is the same bits in any batch.
+// Nothing here splits the width, and nobody may.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "threads.h"
+#include "vectors.h"
+
+namespace seedance {
+
+constexpr int kPanel = 32;
+
+struct Packed {
+  const bf16* panels;
+  int64_t columns;
+  int64_t width;
+
+  int64_t count() const { return (columns + kPanel - 1) / kPanel; }
+  int64_t stride() const { return (width + 1) / 2 * 2 * kPanel; }
+  const bf16* panel(int64_t i) const { return panels + i * stride(); }
+};
+
+// Rows of `width` numbers, `stride` apart.
+struct Rows {
+  const bf16* data;
+  int64_t count;
+  int64_t stride;
+
+  const bf16* row(int64_t i) const { return data + i * stride; }
+};
+
+// Copies columns [first, first + count) of a panel order from weights[column][width]; columns beyond `columns` are 0.
+inline void pack_panel(const bf16* weights, int64_t columns, int64_t width, int64_t first, bf16* panel) {
+  const int64_t pairs = (width + 1) / 2;
+  for (int64_t column = 0; column < kPanel; ++column) {
+    const bf16* from = weights + (first + column) * width;
+    const bool exists = first + column < columns;
+    for (int64_t k = 0; k < pairs; ++k) {
+      bf16* pair = panel + (k * kPanel + column) * 2;
+      pair[0] = exists ? from[2 * k] : 0;
+      pair[1] = exists && 2 * k + 1 < width ? from[2 * k + 1] : 0;
+    }
+  }
+}
+
+inline __m512i broadcast_pair(const bf16* p) {
+  int32_t pair;
+  std::memcpy(&pair, p, sizeof pair);
+  return _mm512_set1_epi32(pair);
+}
+
+// ROWS rows times PANELS neighbouring panels, all in registers; sums[row][panel * 32 + column].
+template <int ROWS, int PANELS>
+inline void multiply_tile(const bf16* x, int64_t stride, const Packed& weights, int64_t panel, float* sums) {
+  constexpr int kHalves = 2 * PANELS;
+  __m512 sum[ROWS][kHalves];
+  for (int r = 0; r < ROWS; ++r)
+    for (int h = 0; h < kHalves; ++h) sum[r][h] = _mm512_setzero_ps();
+  const bf16* w = weights.panel(panel);
+  const int64_t panel_stride = weights.stride();
+  const auto step = [&](const bf16* at, auto&& pair_of_row) {
+    __m512bh column[kHalves];
+#pragma GCC unroll 8
+    for (int h = 0; h < kHalves; ++h)
+      column[h] = (__m512bh)_mm512_loadu_si512(at + h / 2 * panel_stride + h % 2 * kPanel);
+#pragma GCC unroll 16
+    for (int r = 0; r < ROWS; ++r) {
+      const __m512bh pair = (__m512bh)pair_of_row(r);
+#pragma GCC unroll 8
+      for (int h = 0; h < kHalves; ++h) sum[r][h] = _mm512_dpbf16_ps(sum[r][h], column[h], pair);
+    }
+  };
+  const int64_t pairs = weights.width / 2;
+  for (int64_t k = 0; k < pairs; ++k)
+    step(w + k * 2 * kPanel, [&](int r) { return broadcast_pair(x + r * stride + 2 * k); });
+  if (weights.width % 2 == 1)  // the pair's upper half is no number of ours
+    step(w + pairs * 2 * kPanel, [&](int r) { return _mm512_set1_epi32(x[r * stride + 2 * pairs]); });
+  for (int r = 0; r < ROWS; ++r)
+    for (int h = 0; h < kHalves; ++h) _mm512_storeu_ps(sums + (r * kHalves + h) * 16, sum[r][h]);
+}
+
+constexpr int kMostRows = 12;  // of a tile: 24 sums, 2 columns and a pair fill 27 of the 32 registers
+
+template <int PANELS, int ROWS = kMostRows / PANELS>
+inline void multiply_rows(int rows, const bf16* x, int64_t stride, const Packed& w, int64_t panel, float* sums) {
+  if constexpr (ROWS > 0) {
+    if (rows == ROWS) multiply_tile<ROWS, PANELS>(x, stride, w, panel, sums);
+    else multiply_rows<PANELS, ROWS - 1>(rows, x, stride, w, panel, sums);
+  }
+}
+
+// How many of the `left` rows the next tile takes: never a full tile and then a sliver.
+inline int64_t tile_rows(int64_t left, int64_t most) {
+  if (left <= most) return left;
+  return left < 2 * most ? (left + 1) / 2 : most;
+}
+
+constexpr int64_t kRowsInCache = 192;  // rows that go through all panels together: they stay in the second-level cache
+
+// x times weights. finish(row, rows, panel, sums) gets float sums[rows][32] of each finished tile.
+template <class Finish>
+void multiply(Threads& threads, const Rows& x, const Packed& weights, const Finish& finish) {
+  const int64_t panels = weights.count();
+  const int64_t together = std::max<int64_t>(1, panels / (8 * threads.count()));
+  threads.run((panels + together - 1) / together, [&](int64_t piece) {
+    alignas(64) float sums[kMostRows * kPanel];
+    const int64_t end = std::min(panels, (piece + 1) * together);
+    for (int64_t block = 0; block < x.count; block += kRowsInCache) {
+      const int64_t block_end = std::min(x.count, block + kRowsInCache);
+      for (int64_t panel = piece * together; panel < end; ++panel) {
+        for (int64_t row = block, rows; row < block_end; row += rows) {
+          rows = tile_rows(block_end - row, kMostRows);
+          multiply_rows<1>(static_cast<int>(rows), x.row(row), x.stride, weights, panel, sums);
+          finish(row, rows, panel, sums);
+        }
+      }
+    }
+  });
+}
+
+// Writes sums plus bias as bfloat16 rows, and the maximum of each written panel.
+struct StoreRows {
+  bf16* y;
+  int64_t stride;
+  int64_t columns;
+  const bf16* bias;    // or nothing
+  bf16* maxima;        // or nothing: [row][panel]
+  int64_t maxima_stride;
+
+  void operator()(int64_t row, int64_t rows, int64_t panel, const float* sums) const {
+    const int64_t first = panel * kPanel;
+    const __mmask32 mask = first32(columns - first);
+    const __mmask16 low = static_cast<__mmask16>(mask), high = static_cast<__mmask16>(mask >> 16);
+    for (int64_t r = 0; r < rows; ++r, sums += kPanel) {
+      __m512 a = _mm512_loadu_ps(sums), b = _mm512_loadu_ps(sums + 16);
+      if (bias) {
+        a = _mm512_add_ps(a, load(bias + first, low));
+        b = _mm512_add_ps(b, load(bias + first + 16, high));
+      }
+      const __m512i both = (__m512i)_mm512_cvtne2ps_pbh(b, a);
+      _mm512_mask_storeu_epi16(y + (row + r) * stride + first, mask, both);
+      if (maxima) maxima[(row + r) * maxima_stride + panel] = highest(a, b, low, high);
+    }
+  }
+
+  // NaN if there is one: who picks the highest must learn of it.
+  static bf16 highest(__m512 a, __m512 b, __mmask16 low, __mmask16 high) {
+    const bool nan = (_mm512_mask_cmp_ps_mask(low, a, a, _CMP_UNORD_Q) | _mm512_mask_cmp_ps_mask(high, b, b, _CMP_UNORD_Q));
+    if (nan) return 0x7fc0;
+    const float most = _mm512_mask_reduce_max_ps(low, a);
+    return narrow(high ? std::max(most, _mm512_mask_reduce_max_ps(high, b)) : most);
+  }
+};
+
+}  // namespace seedance

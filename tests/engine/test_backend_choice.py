@@ -1,0 +1,55 @@
+import pytest
+import torch
+
+from seedance_server.engine import backend_choice
+from seedance_server.engine.backend_choice import choose_backend
+from seedance_server.engine.errors import KernelsUnavailable
+
+
+class _Model:
+    device, dtype = torch.device("cpu"), torch.bfloat16
+
+
+@pytest.fixture
+def lines():
+    return []
+
+
+@pytest.fixture
+def obstacle(monkeypatch):
+    """Something is in the way of the native kernels."""
+    monkeypatch.setattr(backend_choice, "find_obstacle", lambda _model: "the processor is old")
+
+
+@pytest.fixture
+def native(monkeypatch):
+    """Nothing is; the backend itself is another test's subject."""
+    monkeypatch.setattr(backend_choice, "find_obstacle", lambda _model: None)
+    made = object()
+    monkeypatch.setattr(backend_choice, "NativeBackend", lambda: made)
+    return made
+
+
+def test_torch_takes_over_where_the_kernels_do_not_run(obstacle, lines):
+    """Every other machine is served as well, and its operator reads why it is slower."""
+    assert choose_backend(_Model(), "auto", lines.append).name == "torch"
+    assert lines == ["computing with PyTorch's kernels; not with the native ones, since the processor is old"]
+
+
+def test_kernels_asked_for_by_name_are_an_error_where_they_do_not_run(obstacle):
+    """Who measures must not measure something else."""
+    with pytest.raises(KernelsUnavailable, match="the processor is old"):
+        choose_backend(_Model(), "native")
+
+
+@pytest.mark.parametrize("kernels", ["auto", "native"])
+def test_kernels_are_taken_where_they_run(kernels, native, lines):
+    """By themselves, and said so."""
+    assert choose_backend(_Model(), kernels, lines.append) is native
+    assert len(lines) == 1
+
+
+def test_torch_is_taken_when_asked_for(native, lines):
+    """The twin must be there to compare with."""
+    assert choose_backend(_Model(), "torch", lines.append).name == "torch"
+    assert lines == ["computing with PyTorch's kernels, as asked for"]

@@ -1,4 +1,4 @@
-"""The command ``seedance-server``: settings in, exit status out.
+"""The command ``seedance-server``: settings in, exit status out; ``seedance-server keys`` is another one.
 
 0: served and stopped as asked. 2: couldn't start, one line on stderr says why. 1: a bug, with its traceback.
 """
@@ -17,6 +17,7 @@ from seedance_server.decode_thread import THREAD_NAME
 from seedance_server.engine.errors import EngineError
 from seedance_server.errors import StartupError
 from seedance_server.flags import read_config
+from seedance_server.key_command import run_key_command
 from seedance_server.log import configure_logging, printable
 from seedance_server.serve import serve
 from seedance_server.served_model import load_served_model
@@ -36,8 +37,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit status.
     """
+    given = sys.argv[1:] if arguments is None else arguments
     try:
-        config = read_config(arguments)
+        if given[:1] == ["keys"]:
+            return run_key_command(given[1:])
+        config = read_config(given)
         configure_logging(config.log_level, config.log_format)
         trio.run(functools.partial(serve, config, load_served_model))
     except (StartupError, EngineError) as error:

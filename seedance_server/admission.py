@@ -21,6 +21,7 @@ import structlog
 import trio
 from attrs import field, frozen
 
+from seedance_server.accounts import Accounts
 from seedance_server.engine.errors import (
     ContextLengthExceeded,
     ContinuationMismatch,
@@ -92,6 +93,7 @@ class Admission:
     Args:
         model: What is served.
         engine_loop: Where accepted requests go.
+        accounts: What each tenant uses.
         max_generations: Requests at once, from SUBMIT to the last frame.
         preprocess_workers: Prompts encoded at once.
         clock: Seconds of the engine's clock.
@@ -104,6 +106,7 @@ class Admission:
         model: ServedModel,
         engine_loop: EngineLoop,
         *,
+        accounts: Accounts,
         max_generations: int,
         preprocess_workers: int,
         clock: Callable[[], float] = time.monotonic,
@@ -112,6 +115,7 @@ class Admission:
     ) -> None:
         self.model = model
         self._engine_loop = engine_loop
+        self._accounts = accounts
         self._max_generations = max_generations
         self._clock = clock
         self._entropy = entropy
@@ -129,12 +133,14 @@ class Admission:
         """From now on refuses everything with DRAINING; what runs goes on."""
         self._draining = True
 
-    def enter(self) -> None:
-        """Counts a request in, before anything is done for it; pair with `leave`.
+    def enter(self, tenant: str) -> None:
+        """Counts a tenant's request in, before anything is done for it; pair with `leave`.
 
         Raises:
-            RequestRefused: DRAINING, ENGINE_FAILED or OVERLOADED, all worth a retry elsewhere or later.
+            RequestRefused: DRAINING, ENGINE_FAILED, OVERLOADED or RATE_LIMITED (the tenant's own limit), all
+                worth a retry elsewhere or later.
         """
+        account = self._accounts.of(tenant)
         if self._draining:
             raise RequestRefused(
                 ErrorCode.DRAINING, "the server is shutting down: go elsewhere", retry_after_ms=RETRY_SOON_MS
@@ -145,15 +151,23 @@ class Admission:
             raise RequestRefused(
                 ErrorCode.OVERLOADED, "too many requests at once: try again", retry_after_ms=RETRY_SOON_MS
             )
-        self._open += 1
+        if not account.has_room_for_request:
+            raise RequestRefused(
+                ErrorCode.RATE_LIMITED,
+                f"at most {account.tenant.max_streams} requests of this tenant at once",
+                retry_after_ms=RETRY_SOON_MS,
+            )
+        self.enter_again(tenant)
 
-    def enter_again(self) -> None:
+    def enter_again(self, tenant: str) -> None:
         """Counts in a stream that was accepted before, limit or not: its client was promised the rest."""
         self._open += 1
+        self._accounts.of(tenant).requests += 1
 
-    def leave(self) -> None:
+    def leave(self, tenant: str) -> None:
         """Counts a request out."""
         self._open -= 1
+        self._accounts.of(tenant).requests -= 1
 
     async def prepare(self, submit: Submit, preceding_ids: Sequence[int] | None = None) -> Prepared:
         """Encodes and checks a request.

@@ -165,7 +165,7 @@ class Attachment:
         deadline_s = trio.current_time() + deadline_ms / 1e3
         try:
             self._check_own_limit()
-            self._admission.enter()
+            self._admission.enter(self.session.tenant)
         except RequestRefused as refusal:
             self.refuse(submit.sequence_id, refusal)
             return
@@ -260,7 +260,7 @@ class Attachment:
             raise
         finally:
             if stream is None:
-                self._admission.leave()
+                self._admission.leave(self.session.tenant)
             elif stream.id not in self._sendings:
                 self._note_unread(stream)  # nobody could be told of it
 

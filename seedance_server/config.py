@@ -166,6 +166,13 @@ class Config:
             )
         },
     )
+    keys_path: Path | None = _service(  # noqa: RUF009
+        None,
+        "--keys",
+        "PATH",
+        "file of tenants and their keys, see `seedance-server keys --help`; read again when it changes",
+        parse=Path,
+    )
     allow_origins: tuple[str, ...] = _service(
         (),
         "--allow-origin",
@@ -354,10 +361,10 @@ class Config:
             raise ConfigError("--port", f"must be from 0 to 65535, not {self.port}")
         if self.api_key is not None and len(self.api_key) < _MIN_API_KEY_CHARS:
             raise ConfigError("--api-key", f"must have at least {_MIN_API_KEY_CHARS} characters")
-        if self.api_key is None and not is_loopback(self.host):
+        if self.api_key is None and self.keys_path is None and not is_loopback(self.host):
             raise ConfigError(
                 "--api-key",
-                f"is needed to listen on {self.host}: else everybody could use this server",
+                f"or --keys is needed to listen on {self.host}: else everybody could use this server",
             )
         if self.stream_buffer_outputs < 4:
             raise ConfigError("--stream-buffer", "must be at least 4: a pause takes effect one step later")

@@ -3,6 +3,7 @@
     ServerError
     ├── StartupError            the operator: a flag, a port, a limit; one line on stderr and exit status 2
     │   ├── ConfigError         a setting is out of range or contradicts another
+    │   ├── KeyFileError        the key file can't be read or written
     │   └── ListenError         the address can't be listened on
     ├── BadRequestHead          the client: this is no HTTP request; answered with a status
     ├── RequestRefused          the client: this request can't be served, the connection stays
@@ -18,6 +19,8 @@ Each holds its data as attributes. Errors of the wire are `seedance_wire.errors`
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from attrs import define
 
 from seedance_wire.messages import ErrorCode
@@ -26,6 +29,7 @@ __all__ = [
     "BadRequestHead",
     "ConfigError",
     "EngineStopped",
+    "KeyFileError",
     "ListenError",
     "OutboxClosed",
     "RequestRefused",
@@ -58,6 +62,22 @@ class ConfigError(StartupError):
 
     def __str__(self) -> str:
         return f"{self.setting} {self.reason}"
+
+
+@define
+class KeyFileError(StartupError):
+    """The key file can't be used; nothing was changed.
+
+    Attributes:
+        path: The file.
+        reason: What is wrong with it.
+    """
+
+    path: Path
+    reason: str
+
+    def __str__(self) -> str:
+        return f"key file {self.path} {self.reason}"
 
 
 @define

@@ -41,7 +41,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser = _OneLineParser(
         prog="seedance-server",
         description="Streams a language model's tokens over WebSocket.",
-        epilog="Each flag has a twin in the environment, shown in brackets; the flag wins.",
+        epilog="Each flag has a twin in the environment, shown in brackets; the flag wins. "
+        "Keys of tenants are made and revoked by `seedance-server keys`.",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"seedance-server {__version__}")

@@ -20,6 +20,7 @@ from seedance_server.admission import Admission
 from seedance_server.config import Config
 from seedance_server.engine_loop import EngineLoop
 from seedance_server.errors import BadRequestHead
+from seedance_server.gate import Gate, Pass
 from seedance_server.guard import GuardedStream, GuardLimits
 from seedance_server.journal.interface import Journal
 from seedance_server.lobby import Lobby, Visit
@@ -42,6 +43,12 @@ _READ_METHODS = ("GET", "HEAD")
 _RETRY_AFTER = ("Retry-After", "1")
 ERROR_HEADER = "Seedance-Error"
 """Header of an HTTP answer that refuses new work; its value is that of an `ErrorCode`."""
+_TENANT_FULL = HttpAnswer(
+    429,
+    "all connections of this tenant are in use",
+    (("Retry-After", "5"), (ERROR_HEADER, ErrorCode.RATE_LIMITED.value)),
+)
+"""One of its own must be closed first, which the client can do at once: a few seconds, picked."""
 _CROWDED = (_RETRY_AFTER, (ERROR_HEADER, ErrorCode.OVERLOADED.value))
 _LIBRARY_READ_BYTES = 4096
 """What the WebSocket library reads at once: a tiny frame costs it about 8 µs, 64 KiB of them would stall the
@@ -65,6 +72,7 @@ _EVICTED_CLOSE_S = 0.1
 
 _CROWDED_OUT = Farewell(CloseCode.TRY_AGAIN_LATER, "too many connections that have said nothing")
 _SHUTTING_DOWN = Farewell(CloseCode.GOING_AWAY, "the server is shutting down")
+_KEY_REVOKED = Farewell(CloseCode.UNAUTHENTICATED, "the key opens nothing any more")
 
 
 @frozen(kw_only=True)
@@ -113,14 +121,17 @@ class FrontDoor:
     It starts closed (503 to new work), is opened once the model can answer, and drained at the end.
 
     Args:
-        config: Limits, key and origins.
+        config: Limits and origins.
+        gate: Who may come in.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, gate: Gate) -> None:
         self._config = config
+        self._gate = gate
+        gate.on_change = self._show_out
         self._service: Service | None = None
         self._draining = False
-        self._peers: set[Peer] = set()
+        self._peers: dict[Peer, Pass] = {}
         self._websockets = 0
         self._last_left = trio.Event()
         self._counts = FrontDoorStatistics()
@@ -160,6 +171,12 @@ class FrontDoor:
         for peer in tuple(self._peers):
             peer.leave("the server is shutting down: go elsewhere")
         await self._all_left(2 * self._config.close_timeout_s)
+
+    def _show_out(self) -> None:
+        """Closes the connections whose key opens nothing any more; their streams wait in the journal."""
+        for peer, one in tuple(self._peers.items()):
+            if not self._gate.holds(one):
+                peer.end(_KEY_REVOKED)
 
     async def _all_left(self, timeout_s: float) -> bool:
         with trio.move_on_after(timeout_s):
@@ -208,6 +225,7 @@ class FrontDoor:
     async def _serve_request(self, guard: GuardedStream, visit: Visit, address: str) -> None:
         head: RequestHead | None = None
         decision: HttpAnswer | Upgrade
+        one = Pass("", None)
         try:
             if visit.crowded:
                 decision = HttpAnswer(429, "too many connections at once from this address", _CROWDED)
@@ -217,6 +235,12 @@ class FrontDoor:
                 if head is None:
                     return
                 decision = self._decide(head)
+                if isinstance(decision, Upgrade):
+                    admitted = self._let_in(head, address)
+                    if isinstance(admitted, HttpAnswer):
+                        decision = admitted
+                    else:
+                        one = admitted
         except BadRequestHead as error:
             decision = HttpAnswer(error.status, error.reason)
         except trio.TooSlowError:
@@ -225,7 +249,7 @@ class FrontDoor:
             assert head is not None  # noqa: S101 - both were there for the decision
             assert self._service is not None  # noqa: S101
             guard.replay(canonical_head(decision), head.rest)
-            await self._serve_websocket(guard, visit, decision.subprotocol, self._service, address)
+            await self._serve_websocket(guard, visit, decision.subprotocol, self._service, address, one)
             return
         if decision.status != 200:
             self._counts.refused += 1
@@ -241,14 +265,21 @@ class FrontDoor:
             return HttpAnswer(200, "ok") if trouble is None else self._unavailable(trouble)
         if head.path != CHAT_PATH:
             return HttpAnswer(404, f"nothing here; the service is at {CHAT_PATH}")
-        decision = check_upgrade(head, api_key=self._config.api_key, allow_origins=self._config.allow_origins)
-        if isinstance(decision, Upgrade):
-            trouble = self.trouble()
-            if trouble is None and self._websockets >= self._config.max_connections:
-                trouble = "all connections are in use"
-            if trouble is not None:
-                return self._unavailable(trouble)
-        return decision
+        return check_upgrade(head, wants_key=self._gate.wants_key, allow_origins=self._config.allow_origins)
+
+    def _let_in(self, head: RequestHead, address: str) -> Pass | HttpAnswer:
+        """Decides on a good request: whose is it, and is there room? No checkpoint from here to its place."""
+        one = self._gate.admit(head.get("authorization"), address)
+        if isinstance(one, HttpAnswer):
+            return one
+        trouble = self.trouble()
+        if trouble is None and self._websockets >= self._config.max_connections:
+            trouble = "all connections are in use"
+        if trouble is not None:
+            return self._unavailable(trouble)
+        if not self._gate.accounts.of(one.tenant).has_room_for_connection:
+            return _TENANT_FULL
+        return one
 
     def _unavailable(self, trouble: str) -> HttpAnswer:
         """503, with the same word for it that REFUSED would have."""
@@ -256,9 +287,17 @@ class FrontDoor:
         return HttpAnswer(503, trouble, (_RETRY_AFTER, (ERROR_HEADER, code.value)))
 
     async def _serve_websocket(
-        self, guard: GuardedStream, visit: Visit, subprotocol: str, service: Service, address: str
+        self,
+        guard: GuardedStream,
+        visit: Visit,
+        subprotocol: str,
+        service: Service,
+        address: str,
+        one: Pass,
     ) -> None:
         config = self._config
+        account = self._gate.accounts.of(one.tenant)
+        account.connections += 1
         self._websockets += 1
         try:
             async with trio.open_nursery() as library:
@@ -286,10 +325,11 @@ class FrontDoor:
                     service.admission,
                     service.requests,
                     service.registry,
+                    tenant=one.tenant,
                     config=config,
                     on_welcome=visit.leave,
                 )
-                self._peers.add(peer)
+                self._peers[peer] = one
                 if self._draining:  # it began after this one was decided on
                     peer.go_away("the server is shutting down", 0)
                 farewell: Farewell | None = None
@@ -299,7 +339,7 @@ class FrontDoor:
                     farewell = Farewell(CloseCode.INTERNAL_ERROR, "a bug in the server, see its log")
                     raise
                 finally:
-                    self._peers.discard(peer)
+                    del self._peers[peer]
                     evicted = visit.scope.cancel_called
                     farewell = farewell or (_CROWDED_OUT if evicted else _SHUTTING_DOWN)  # cancelled
                     _log.info("peer left", address=address, code=int(farewell.code), reason=farewell.reason)
@@ -310,6 +350,7 @@ class FrontDoor:
                     library.cancel_scope.cancel()  # its reader may wait for ever; nobody waits for it
         finally:
             self._websockets -= 1
+            account.connections -= 1
             self._last_left.set()
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from seedance_server.config import Config
 from seedance_server.errors import ConfigError
@@ -31,26 +32,31 @@ def default_journal_path(environment: Mapping[str, str] | None = None) -> Path:
     return base / "seedance" / "journal.db"
 
 
-def journal_limits(config: Config) -> JournalLimits:
-    """The journal's bounds under these settings."""
+def journal_limits(config: Config, tenants: Mapping[str, int] = MappingProxyType({})) -> JournalLimits:
+    """The journal's bounds under these settings, and of tenants that have their own."""
     return JournalLimits(
         retention_s=config.retention_s,
         idempotency_s=config.idempotency_s,
         session_s=config.resume_window_s,
         tenant_bytes=config.journal_quota_bytes,
+        bytes_of_tenants=tenants,
         soft_free_bytes=config.journal_reserve_bytes,
         # Messages are processed out of order while a request waits for its prompt's encoding.
         early_messages=config.max_streams + config.message_burst,
     )
 
 
-def make_journal(config: Config) -> Journal:
+def make_journal(config: Config, tenants: Mapping[str, int] = MappingProxyType({})) -> Journal:
     """The journal of a configuration, not yet open; its directory exists.
+
+    Args:
+        config: All settings.
+        tenants: What the streams of a tenant may take, where that is its own; looked at again each time.
 
     Raises:
         ConfigError: There can't be one there.
     """
-    limits = journal_limits(config)
+    limits = journal_limits(config, tenants)
     if config.durability == "none":
         return MemoryJournal(limits)
     path = config.journal_path or default_journal_path()

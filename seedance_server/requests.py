@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable
+from functools import partial
 
 import structlog
 import trio
@@ -213,7 +214,7 @@ class Requests:
             cancel_on_disconnect=not is_durable or submit.on_disconnect is OnDisconnect.CANCEL,
             deadline_s=deadline_s,
         )
-        session.start(stream, self._admission.leave)
+        session.start(stream, partial(self._admission.leave, session.tenant))
         return stream
 
     def source(self, session: Session, stream: Stream) -> FrameSource:
@@ -341,8 +342,8 @@ class Requests:
         )
         # No checkpoint from here until it has a reader: without one it might leave at once.
         _log.info("stream taken over", session=session.id, stream_id=stream.id, frames=record.last_id)
-        self._admission.enter_again()
-        session.start(stream, self._admission.leave)
+        self._admission.enter_again(session.tenant)
+        session.start(stream, partial(self._admission.leave, session.tenant))
         return stream
 
 

@@ -21,6 +21,7 @@ import attrs
 import structlog
 import trio
 
+from seedance_server.accounts import Accounts
 from seedance_server.admission import Admission
 from seedance_server.config import Config
 from seedance_server.decode_thread import DecodeThread
@@ -28,6 +29,7 @@ from seedance_server.engine.errors import EngineError
 from seedance_server.engine_loop import EngineLoop
 from seedance_server.errors import StartupError
 from seedance_server.front_door import CHAT_PATH, FrontDoor, Service
+from seedance_server.gate import Gate
 from seedance_server.journal.errors import JournalUnusable
 from seedance_server.journal.interface import Journal
 from seedance_server.journal_file import make_journal
@@ -106,7 +108,7 @@ async def serve(
             if watch_signals:
                 await nursery.start(shutdown.watch_signals)
             try:
-                await _serve(config, engine_factory, thread, shutdown, nursery, task_status)
+                await _serve(config, engine_factory, thread, shutdown, nursery, watch_signals, task_status)
             except (StartupError, EngineError) as error:
                 failure = error
             nursery.cancel_scope.cancel()
@@ -125,14 +127,16 @@ async def _serve(
     thread: DecodeThread,
     shutdown: _Shutdown,
     nursery: trio.Nursery,
+    watch_signals: bool,
     task_status: trio.TaskStatus[str],
 ) -> None:
-    door = FrontDoor(config)
+    gate = Gate(api_key=config.api_key, path=config.keys_path)
+    door = FrontDoor(config, gate)
     listeners = await listen(config.host, config.port)
     for listener in listeners:
         nursery.start_soon(accept_forever, listener, door.lobby, door.serve_stream, nursery)
     url = _url(config.host, listeners[0].socket.getsockname()[1])
-    journal = make_journal(config)
+    journal = make_journal(config, gate.accounts.journal_bytes)
     try:
         await nursery.start(journal.run)
     except JournalUnusable as error:
@@ -145,7 +149,12 @@ async def _serve(
     if model is None:
         return
     async with trio.open_nursery() as work:
-        door.open(await _start_service(config, model, thread, journal, work))
+        work.start_soon(gate.run)
+        if watch_signals and config.keys_path is not None:
+            await work.start(_reload_on_signal, gate)
+        door.open(await _start_service(config, model, thread, journal, gate.accounts, work))
+        if not gate.wants_key:
+            _log.warning("no --keys and no --api-key: whoever is on this machine may use this server")
         sys.stdout.write(f"seedance-server ready on {url}\n")
         sys.stdout.flush()
         task_status.started(url)
@@ -155,8 +164,20 @@ async def _serve(
         work.cancel_scope.cancel()  # streams stop where they are, before the journal does
 
 
+async def _reload_on_signal(gate: Gate, *, task_status: trio.TaskStatus[None]) -> None:
+    with trio.open_signal_receiver(signal.SIGHUP) as signals:
+        task_status.started()
+        async for _ in signals:
+            await gate.reload(always=True)
+
+
 async def _start_service(
-    config: Config, model: ServedModel, thread: DecodeThread, journal: Journal, work: trio.Nursery
+    config: Config,
+    model: ServedModel,
+    thread: DecodeThread,
+    journal: Journal,
+    accounts: Accounts,
+    work: trio.Nursery,
 ) -> Service:
     """Starts all that turns requests into streams."""
     engine_loop = EngineLoop(
@@ -169,6 +190,7 @@ async def _start_service(
     admission = Admission(
         model,
         engine_loop,
+        accounts=accounts,
         max_generations=config.max_generations,
         preprocess_workers=config.preprocess_workers,
     )

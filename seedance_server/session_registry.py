@@ -26,12 +26,10 @@ from seedance_server.journal.interface import Journal
 from seedance_server.journal.records import NewSession, SessionRecord
 from seedance_server.session import Holder, Session
 
-__all__ = ["TENANT", "Claimant", "Entrance", "RegistryStatistics", "SessionRegistry"]
+__all__ = ["Claimant", "Entrance", "RegistryStatistics", "SessionRegistry"]
 
 _log = structlog.get_logger(__name__)
 
-TENANT = "local"
-"""Whose everything is while there is one key."""
 _TOKEN_BYTES = 32
 
 
@@ -122,8 +120,10 @@ class SessionRegistry:
             task_status.started()
             await trio.sleep_forever()
 
-    async def enter(self, session_id: str | None, token: bytes | None, claimant: Claimant) -> Entrance:
-        """Gives a connection the session that it names, or a new one.
+    async def enter(
+        self, tenant: str, session_id: str | None, token: bytes | None, claimant: Claimant
+    ) -> Entrance:
+        """Gives a connection the session of its tenant that it names, or a new one.
 
         Raises:
             Superseded: A newer connection has that session already.
@@ -133,23 +133,23 @@ class SessionRegistry:
         """
         if session_id is not None and token is not None:
             try:
-                return await self._claim(session_id, token, claimant)
+                return await self._claim(tenant, session_id, token, claimant)
             except SessionNotFound:
                 _log.info("session not found", session=session_id)
-        return await self._create(claimant)
+        return await self._create(tenant, claimant)
 
-    async def _create(self, claimant: Claimant) -> Entrance:
+    async def _create(self, tenant: str, claimant: Claimant) -> Entrance:
         token = self._entropy(_TOKEN_BYTES)
         new = NewSession(
-            session_id=self._new_session_id(), tenant=TENANT, token_hash=hashlib.sha256(token).digest()
+            session_id=self._new_session_id(), tenant=tenant, token_hash=hashlib.sha256(token).digest()
         )
         record = await self._journal.create_session(new)
         return self._hand_over(record, token, claimant, is_present=False)
 
-    async def _claim(self, session_id: str, token: bytes, claimant: Claimant) -> Entrance:
+    async def _claim(self, tenant: str, session_id: str, token: bytes, claimant: Claimant) -> Entrance:
         self._claims[session_id] += 1
         try:
-            claimed = await self._journal.claim_session(session_id, TENANT, hashlib.sha256(token).digest())
+            claimed = await self._journal.claim_session(session_id, tenant, hashlib.sha256(token).digest())
             # No checkpoint from here: writes that met this claim wait for the new epoch to be in place.
             return self._hand_over(claimed.session, token, claimant, is_present=True)
         finally:

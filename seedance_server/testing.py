@@ -37,6 +37,7 @@ from seedance_server.engine.sequence import (
 )
 from seedance_server.engine_loop import EngineLoop, GenerationEngine
 from seedance_server.front_door import FrontDoor, Service
+from seedance_server.gate import Gate
 from seedance_server.journal.interface import Journal
 from seedance_server.journal.memory import MemoryJournal
 from seedance_server.journal_file import journal_limits
@@ -241,6 +242,7 @@ class InMemoryServer:
         admission: The real admission.
         registry: The real registry.
         journal: Where everything is kept.
+        gate: The real gate.
     """
 
     door: FrontDoor
@@ -248,6 +250,7 @@ class InMemoryServer:
     admission: Admission
     registry: SessionRegistry
     journal: Journal
+    gate: Gate
     _nursery: trio.Nursery = field(repr=False)
 
     def connect(self, address: str = "127.0.0.1") -> trio.StapledStream[Any, Any]:
@@ -297,7 +300,8 @@ async def serve_in_memory(
         encoder=encoder or ScriptedEncoder(),
         fingerprint=fingerprint,
     )
-    journal = journal or MemoryJournal(journal_limits(config))
+    gate = Gate(api_key=config.api_key, path=config.keys_path)
+    journal = journal or MemoryJournal(journal_limits(config, gate.accounts.journal_bytes))
     async with trio.open_nursery() as keeping, trio.open_nursery() as nursery:
         await keeping.start(journal.run)
         engine_loop = EngineLoop(
@@ -314,6 +318,7 @@ async def serve_in_memory(
         admission = Admission(
             model,
             engine_loop,
+            accounts=gate.accounts,
             max_generations=config.max_generations,
             preprocess_workers=config.preprocess_workers,
             clock=trio.current_time,
@@ -321,7 +326,7 @@ async def serve_in_memory(
         )
         registry = SessionRegistry(journal, new_session_id=lambda: f"session-{secrets.token_hex(4)}")
         await nursery.start(registry.run)
-        door = FrontDoor(config)
+        door = FrontDoor(config, gate)
         door.open(
             Service(
                 admission=admission,
@@ -332,8 +337,9 @@ async def serve_in_memory(
             )
         )
         nursery.start_soon(engine_loop.run)
+        nursery.start_soon(gate.run)
         try:
-            yield InMemoryServer(door, engine_loop, admission, registry, journal, nursery)
+            yield InMemoryServer(door, engine_loop, admission, registry, journal, gate, nursery)
         finally:
             nursery.cancel_scope.cancel()
             keeping.cancel_scope.cancel()

@@ -6,7 +6,9 @@ under *promises*; the others may be moved by whoever measures.
 
 from __future__ import annotations
 
-from attrs import frozen
+from collections.abc import Mapping
+
+from attrs import field, frozen
 
 __all__ = ["JournalLimits"]
 
@@ -36,6 +38,7 @@ class JournalLimits:
         idempotency_s: Promise: how long a repeated request is recognised.
         session_s: Promise: how long a session without a client can be claimed, longer while it has a stream.
         tenant_bytes: What the streams of one tenant may take.
+        bytes_of_tenants: The same of tenants that have their own; looked at again each time, on any thread.
         sweep_interval_s: Between two looks for what may be forgotten.
         sweep_rows: Rows deleted in one transaction, so that live streams wait for a few milliseconds at most.
         soft_free_bytes: Free space on the disk under which new work is refused: live streams need the rest.
@@ -68,6 +71,7 @@ class JournalLimits:
     idempotency_s: float = 86_400.0
     session_s: float = 600.0
     tenant_bytes: int = 1_073_741_824
+    bytes_of_tenants: Mapping[str, int] = field(factory=dict)
     sweep_interval_s: float = 10.0
     sweep_rows: int = 512
     soft_free_bytes: int = 67_108_864
@@ -81,3 +85,7 @@ class JournalLimits:
     checkpoint_pages: int = 1_000
     check_bytes: int = 268_435_456
     close_timeout_s: float = 5.0
+
+    def quota_of(self, tenant: str) -> int:
+        """Bytes that the streams of this tenant may take."""
+        return self.bytes_of_tenants.get(tenant, self.tenant_bytes)

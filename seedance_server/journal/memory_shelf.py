@@ -90,7 +90,7 @@ class Shelf:
         """See `Journal.sweep`."""
         swept = self._abandon(now_ms) + self._expire(now_ms)
         for tenant in {stream.record.tenant for stream in self.streams.values()}:
-            swept += self._force_out(tenant, self.limits.tenant_bytes)
+            swept += self._force_out(tenant, self.limits.quota_of(tenant))
         return swept + self._drop_sessions(now_ms) + self._drop_requests(now_ms)
 
     def _is_overdue(self, session: HeldSession, now_ms: int) -> bool:
@@ -146,7 +146,7 @@ class Shelf:
 
     def make_room(self, tenant: str, size: int) -> None:
         """See `retention.make_room_for_tenant`."""
-        limit_bytes = self.limits.tenant_bytes
+        limit_bytes = self.limits.quota_of(tenant)
         live = sum(
             stream.record.stored_bytes
             for stream in self.streams.values()

@@ -64,11 +64,10 @@ def _expire(tx: Transaction) -> SweepResult:
 
 
 def _enforce_quotas(tx: Transaction) -> SweepResult:
-    over = tx.rows(
-        "SELECT tenant FROM streams WHERE state <> 'expired' GROUP BY tenant HAVING sum(stored_bytes) > ?",
-        tx.limits.tenant_bytes,
-    )
-    for (tenant,) in over:
+    used = tx.rows("SELECT tenant, sum(stored_bytes) FROM streams WHERE state <> 'expired' GROUP BY tenant")
+    for tenant, used_bytes in used:
+        if used_bytes <= tx.limits.quota_of(tenant):
+            continue
         if (stream_key := _oldest(tx, tenant)) is not None:
             return _trim(tx, stream_key, tx.limits.sweep_rows)
     return SweepResult()
@@ -150,10 +149,11 @@ def make_room_for_tenant(tx: Transaction, tenant: str, size: int) -> None:
     (used,) = tx.row(
         "SELECT coalesce(sum(stored_bytes), 0) FROM streams WHERE tenant = ? AND state <> 'expired'", tenant
     )
-    while used + size > tx.limits.tenant_bytes:
+    limit_bytes = tx.limits.quota_of(tenant)
+    while used + size > limit_bytes:
         stream_key = _oldest(tx, tenant)
         if stream_key is None:
-            raise TenantQuotaExceeded(tenant, used, tx.limits.tenant_bytes)
+            raise TenantQuotaExceeded(tenant, used, limit_bytes)
         (freed,) = tx.row("SELECT stored_bytes FROM streams WHERE stream_key = ?", stream_key)
         _trim(tx, stream_key, _ALL)
         used -= freed

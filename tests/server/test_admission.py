@@ -5,6 +5,7 @@ import math
 import pytest
 import trio
 
+from seedance_server.accounts import Accounts
 from seedance_server.admission import Admission, describe_failure
 from seedance_server.engine.errors import (
     ContextLengthExceeded,
@@ -32,7 +33,9 @@ def admission(engine=None, encoder=None, **more):
         fingerprint=bytes(32),
     )
     loop = EngineLoop(engine, InlineExecutor(), buffer_outputs=8, stall_timeout_s=60)
-    return Admission(model, loop, **({"max_generations": 2, "preprocess_workers": 1} | more)), loop
+    return Admission(
+        model, loop, **({"accounts": Accounts(), "max_generations": 2, "preprocess_workers": 1} | more)
+    ), loop
 
 
 def submit(**more) -> Submit:
@@ -147,18 +150,18 @@ async def test_admission_calls_a_bug_internal_and_says_nothing_more() -> None:
 async def test_admission_counts_requests_and_refuses_above_the_limit() -> None:
     """Memory is bounded; what can be retried says so."""
     subject, _ = admission()
-    subject.enter()
-    subject.enter()
+    subject.enter("local")
+    subject.enter("local")
     with pytest.raises(RequestRefused) as caught:
-        subject.enter()
+        subject.enter("local")
     assert caught.value.code is ErrorCode.OVERLOADED
     assert caught.value.retry_after_ms
-    subject.leave()
-    subject.enter()
-    subject.leave()
+    subject.leave("local")
+    subject.enter("local")
+    subject.leave("local")
     subject.drain()
     with pytest.raises(RequestRefused) as caught:
-        subject.enter()
+        subject.enter("local")
     assert caught.value.code is ErrorCode.DRAINING
     assert subject.open_requests == 1
 
@@ -171,7 +174,7 @@ async def test_admission_refuses_fast_once_the_engine_is_gone() -> None:
     with subject.start(prepared):
         await loop.run()
     with pytest.raises(RequestRefused) as caught:
-        subject.enter()
+        subject.enter("local")
     assert caught.value.code is ErrorCode.ENGINE_FAILED
     assert caught.value.retry_after_ms
     with pytest.raises(EngineStopped):

@@ -45,7 +45,7 @@ def test_loopback_is_what_only_this_machine_reaches(host: str, answer: bool) -> 
 
 def test_config_refuses_an_open_server_without_a_key() -> None:
     """Beyond loopback there must be a key, or everybody could use the server."""
-    with pytest.raises(ConfigError, match=r"--api-key is needed to listen on 0\.0\.0\.0"):
+    with pytest.raises(ConfigError, match=r"--api-key or --keys is needed to listen on 0\.0\.0\.0"):
         Config(model_path="m", host="0.0.0.0")
     assert Config(model_path="m", host="0.0.0.0", api_key="k" * 16).host == "0.0.0.0"
 

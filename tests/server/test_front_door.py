@@ -7,6 +7,7 @@ from trio_websocket import ConnectionClosed
 import seedance_server.front_door
 from seedance_server.config import Config
 from seedance_server.front_door import FrontDoor
+from seedance_server.gate import Gate
 from seedance_server.testing import ScriptedEngine, serve_in_memory
 from seedance_wire.messages import Bye
 from tests.server.attacks import (
@@ -90,7 +91,7 @@ async def test_door_is_alive_but_not_ready_before_the_model_is(autojump_clock) -
     """Asked too early it answers 503 with the cause and when to come again, and doesn't hang."""
     from seedance_server.lobby import Lobby
 
-    door = FrontDoor(Config(model_path="m"))
+    door = FrontDoor(Config(model_path="m"), Gate())
     assert isinstance(door.lobby, Lobby)
     for request_, status in ((get("/healthz"), 200), (get("/readyz"), 503), (UPGRADE, 503)):
         async with trio.open_nursery() as nursery:

@@ -13,7 +13,7 @@ from seedance_server.engine.errors import ModelNotFound
         ([], "--model-path is needed"),
         (["--model-path", "m", "--port", "x"], "--port must be a whole number"),
         (["--model-path", "m", "--nonsense"], "unrecognized arguments: --nonsense"),
-        (["--model-path", "m", "--host", "0.0.0.0"], "--api-key is needed"),
+        (["--model-path", "m", "--host", "0.0.0.0"], "--api-key or --keys is needed"),
     ],
 )
 def test_main_answers_a_wrong_setting_with_one_line_and_exit_2(arguments, words, capsys, monkeypatch) -> None:

@@ -33,7 +33,7 @@ async def at_work(engine=None, **settings):
     config = Config(model_path="m", **settings)
     async with serve_in_memory(engine or ScriptedEngine(PIECES), config=config) as server:
         requests = Requests(server.journal, server.admission, config, wall_clock=lambda: 0.0)
-        entrance = await server.registry.enter(None, None, Claimant())
+        entrance = await server.registry.enter("local", None, None, Claimant())
         yield requests, entrance.session, server
 
 
@@ -43,7 +43,7 @@ def submit(sequence_id: int = 1, **more) -> Submit:
 
 
 async def begin(requests, session, request, deadline_s=float("inf")):
-    requests._admission.enter()
+    requests._admission.enter("local")
     prepared = await requests.prepare(session, request)
     submission = await requests.commit(session, request, prepared)
     return requests.start(session, submission.stream.stream_id, request, prepared, deadline_s)

@@ -7,6 +7,7 @@ import pytest
 import trio
 from attrs import define
 
+from seedance_server.accounts import Accounts
 from seedance_server.admission import Admission, Prepared
 from seedance_server.config import Config
 from seedance_server.engine.errors import NumericalError
@@ -80,7 +81,7 @@ async def streaming(
     model = ServedModel(
         name="m", context_tokens=99, vocab_size=9, engine=engine, encoder=ScriptedEncoder(), fingerprint=b""
     )
-    admission = Admission(model, loop, max_generations=9, preprocess_workers=1)
+    admission = Admission(model, loop, accounts=Accounts(), max_generations=9, preprocess_workers=1)
     store = Store()
     stream = Stream(
         1,

@@ -47,16 +47,21 @@ class Environment:
         )
 
 
+def build_one(project: Path, out: Path, *options: str) -> None:
+    """Build a project without the network: with the build tools installed here."""
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), *options, str(project)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def build_all(directory: Path) -> dict[str, Built]:
-    """Build sdist and wheel of each distribution without the network: with the build tools installed here."""
+    """Build sdist and wheel of each distribution."""
     tree = directory / "seedance"
     shutil.copytree(ROOT, tree, ignore=LEFT_BEHIND)
     found = {}
     for name, project in PROJECTS.items():
         out = directory / name
-        command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(tree / project)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
+        build_one(tree / project, out)
         [wheel], [sdist] = out.glob("*.whl"), out.glob("*.tar.gz")
         found[name] = Built(wheel=wheel, sdist=sdist)
     return found

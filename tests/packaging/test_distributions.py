@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.packaging.building import PROJECTS, ROOT, Built, Environment, build_all, install
+from seedance_server.engine.kernels.compiler import find_compiler
+from tests.packaging.building import PROJECTS, ROOT, Built, Environment, build_all, build_one, install
 
 pytestmark = pytest.mark.slow
 
@@ -48,11 +49,35 @@ def test_wheel_holds_its_package_and_nothing_else(built: dict[str, Built], name:
     with zipfile.ZipFile(built[name].wheel) as archive:
         files = [Path(file) for file in archive.namelist()]
     code = [file for file in files if file.parts[0] == name]
-    assert all(file.suffix in {".py", ".pyi"} or file.name == "py.typed" for file in code)
+    compiled = {Path("seedance_server/engine/kernels/cpu.so")}
+    assert all(file.suffix in {".py", ".pyi"} or file.name == "py.typed" for file in set(code) - compiled)
     assert {file.parts[0] for file in files} == {name, f"{name}-0.1.0.dist-info"}
     assert Path(name, "py.typed") in code
     written = {path.name for path in (ROOT / PROJECTS[name]).glob("**/*.py") if path.parent.name == name}
     assert {file.name for file in code if file.suffix == ".py"} >= written
+
+
+def test_server_wheel_is_named_after_the_kernels_in_it(built: dict[str, Built]):
+    """With a compiler the wheel brings the library, and installs only where that can run."""
+    wheel = built["seedance_server"].wheel
+    with zipfile.ZipFile(wheel) as archive:
+        has_kernels = "seedance_server/engine/kernels/cpu.so" in archive.namelist()
+    assert has_kernels == (find_compiler() is not None)
+    assert wheel.name.endswith("py3-none-any.whl") == (not has_kernels)
+    assert "py3-none-" in wheel.name
+
+
+def test_server_wheel_is_pure_python_where_no_compiler_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, built: dict[str, Built]
+):
+    """Nobody needs a compiler to build or install the server; built from the sdist, as an installer does."""
+    monkeypatch.setenv("CXX", str(tmp_path / "no-compiler"))
+    with tarfile.open(built["seedance_server"].sdist) as archive:
+        archive.extractall(tmp_path, filter="data")
+    build_one(tmp_path / "seedance_server-0.1.0", tmp_path / "out", "--wheel")
+    assert [wheel.name for wheel in (tmp_path / "out").iterdir()] == [
+        "seedance_server-0.1.0-py3-none-any.whl"
+    ]
 
 
 @pytest.mark.parametrize("name", PROJECTS)

@@ -2,9 +2,10 @@
 
 The rule that everything here serves: the loop never awaits a client. Each generation has a bounded buffer;
 before it can fill, the engine is told to pause that generation, and to resume it once its reader has caught
-up. A pause takes effect one step later, so the buffer keeps room for what that step still brings. Commands
-(add, cancel, pause, resume) ride in with the next step and outputs ride out with it; with nothing to do the
-loop sleeps. If a step raises, every generation ends with `EngineStopped` and so does every later one.
+up. A pause takes effect one step later, so the buffer keeps room for what that step still brings. Who reads
+may hold it as well, or slow it down, before its buffer says so. Commands (add, cancel, pause, resume) ride in
+with the next step and outputs ride out with it; with nothing to do the loop sleeps. If a step raises, every
+generation ends with `EngineStopped` and so does every later one.
 
 It must not know the wire, clients or text: only ids, requests and outputs.
 """
@@ -12,6 +13,7 @@ It must not know the wire, clients or text: only ids, requests and outputs.
 from __future__ import annotations
 
 import itertools
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -21,6 +23,7 @@ import structlog
 import trio
 from attrs import define, frozen
 
+from seedance_server.decision_times import DecisionTimes
 from seedance_server.decode_thread import Executor
 from seedance_server.engine.errors import EngineError
 from seedance_server.engine.sampling_params import SamplingParams
@@ -62,10 +65,11 @@ class GenerationEngine(Protocol):
 
 @frozen
 class _Command:
-    """One thing to tell the engine before its next step."""
+    """One thing to tell the engine before its next step, with when it was asked for if that is to be timed."""
 
     id: int
     act: Callable[[GenerationEngine], None]
+    asked_s: float | None = None
 
 
 @frozen
@@ -73,6 +77,8 @@ class _StepResult:
     outputs: Sequence[SequenceOutput]
     rejected: Sequence[tuple[int, Exception]]
     has_work: bool
+    decided_s: float
+    ended_s: float
 
 
 @define
@@ -109,6 +115,8 @@ class Generation:
         self._failure: Exception | None = None
         self._news = trio.Event()
         self._ended = False
+        self._full = False
+        self._held = False
         self._paused = False
         self._throttled = False
 
@@ -145,9 +153,9 @@ class Generation:
             await self._news.wait()
         await trio.lowlevel.checkpoint_if_cancelled()
         output = self._buffer.popleft()
-        if self._paused and len(self._buffer) <= self._capacity // 4:
-            self._paused = False
-            self._loop._tell(self.id, lambda engine: engine.resume(self.id))  # noqa: SLF001
+        if self._full and len(self._buffer) <= self._capacity // 4:
+            self._full = False
+            self._settle()
         return output
 
     def cancel(self) -> None:
@@ -159,20 +167,34 @@ class Generation:
         """Asks the engine to decode it in every other step only, or in every one again."""
         if not self._ended and on is not self._throttled:
             self._throttled = on
-            self._loop._tell(self.id, lambda engine: engine.throttle(self.id, on))  # noqa: SLF001
+            self._loop._tell(self.id, lambda engine: engine.throttle(self.id, on), is_timed=on)  # noqa: SLF001
 
-    def _put(self, output: SequenceOutput, now_s: float) -> bool:
-        """Takes an output; True if the engine should pause."""
+    def hold(self, on: bool) -> None:
+        """Asks the engine to leave it out of all further steps, whatever room its buffer has, or no more."""
+        self._held = on
+        self._settle()
+
+    def _settle(self) -> None:
+        """Tells the engine where what it was told isn't so any more."""
+        if self._ended or self._paused is (self._full or self._held):
+            return
+        self._paused = not self._paused
+        if self._paused:
+            self._loop._note_pause()  # noqa: SLF001
+            self._loop._tell(self.id, lambda engine: engine.pause(self.id), is_timed=True)  # noqa: SLF001
+        else:
+            self._loop._tell(self.id, lambda engine: engine.resume(self.id))  # noqa: SLF001
+
+    def _put(self, output: SequenceOutput, now_s: float) -> None:
         assert len(self._buffer) < self._capacity, "a paused sequence went on producing"  # noqa: S101
         if self.first_output_s is None and output.text:
             self.first_output_s = now_s
         self._ended = output.finish is not None
         self._buffer.append(output)
         self._wake()
-        if self._ended or self._paused or len(self._buffer) < self._capacity // 2:
-            return False
-        self._paused = True
-        return True
+        if len(self._buffer) >= self._capacity // 2:
+            self._full = True
+            self._settle()
 
     def _fail(self, failure: Exception) -> None:
         if not self._ended:
@@ -193,15 +215,28 @@ class EngineLoop:
         executor: Where the engine runs.
         buffer_outputs: Outputs that one generation may hold back before the engine pauses it, twice over.
         stall_timeout_s: A step longer than this is reported by `trouble`.
+        clock: Monotonic seconds, read on the executor's thread too.
+
+    Attributes:
+        decision_times: How long the engine took to heed what a reader asked for.
     """
 
     def __init__(
-        self, engine: GenerationEngine, executor: Executor, *, buffer_outputs: int, stall_timeout_s: float
+        self,
+        engine: GenerationEngine,
+        executor: Executor,
+        *,
+        buffer_outputs: int,
+        stall_timeout_s: float,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
+        self.decision_times = DecisionTimes()
         self._engine = engine
         self._executor = executor
         self._buffer_outputs = buffer_outputs
         self._stall_timeout_s = stall_timeout_s
+        self._clock = clock
+        self._free_s = clock()
         self._ids = itertools.count(1)
         self._generations: dict[int, Generation] = {}
         self._commands: list[_Command] = []
@@ -258,7 +293,7 @@ class EngineLoop:
             self._wake = trio.Event()
             self._step_began_s = trio.current_time()
             try:
-                result = await self._executor.call(lambda: _advance(self._engine, commands))  # noqa: B023
+                result = await self._executor.call(lambda: _advance(self._engine, commands, self._clock))  # noqa: B023
             except Exception as error:  # noqa: BLE001 - whatever broke it, the engine is gone
                 self._stop(error)
                 return
@@ -266,7 +301,16 @@ class EngineLoop:
                 self._step_began_s = None
             has_work = result.has_work
             self._counts.steps += 1
+            self._note_decisions(commands, result)
             self._hand_on(result)
+
+    def _note_decisions(self, commands: Sequence[_Command], result: _StepResult) -> None:
+        for command in commands:
+            if command.asked_s is not None:
+                self.decision_times.add(
+                    asked_s=command.asked_s, free_s=self._free_s, decided_s=result.decided_s
+                )
+        self._free_s = result.ended_s
 
     def _hand_on(self, result: _StepResult) -> None:
         now_s = trio.current_time()
@@ -278,15 +322,16 @@ class EngineLoop:
             if generation is None:
                 continue  # its reader left; the engine drops it with the next step
             self._counts.outputs += 1
-            if generation._put(output, now_s):  # noqa: SLF001
-                self._counts.pauses += 1
-                self._tell(output.id, _pause(output.id))
+            generation._put(output, now_s)  # noqa: SLF001
 
-    def _tell(self, id_: int, act: Callable[[GenerationEngine], None]) -> None:
+    def _tell(self, id_: int, act: Callable[[GenerationEngine], None], *, is_timed: bool = False) -> None:
         if self._failure is not None:
             return  # nobody is left to be told
-        self._commands.append(_Command(id_, act))
+        self._commands.append(_Command(id_, act, self._clock() if is_timed else None))
         self._wake.set()
+
+    def _note_pause(self) -> None:
+        self._counts.pauses += 1
 
     def _forget(self, generation: Generation) -> None:
         if self._generations.pop(generation.id, None) is not None:
@@ -300,11 +345,9 @@ class EngineLoop:
             generation._fail(EngineStopped(self._failure.cause))  # noqa: SLF001
 
 
-def _pause(id_: int) -> Callable[[GenerationEngine], None]:
-    return lambda engine: engine.pause(id_)
-
-
-def _advance(engine: GenerationEngine, commands: Sequence[_Command]) -> _StepResult:
+def _advance(
+    engine: GenerationEngine, commands: Sequence[_Command], clock: Callable[[], float]
+) -> _StepResult:
     """One hop, on the decode thread. A request that can't be added fails alone, all else ends the engine."""
     rejected: list[tuple[int, Exception]] = []
     for command in commands:
@@ -312,5 +355,6 @@ def _advance(engine: GenerationEngine, commands: Sequence[_Command]) -> _StepRes
             command.act(engine)
         except EngineError as error:
             rejected.append((command.id, error))
+    decided_s = clock()  # nothing changes any more what the step below is made of
     outputs = engine.step() if engine.has_work() else ()
-    return _StepResult(outputs, rejected, engine.has_work())
+    return _StepResult(outputs, rejected, engine.has_work(), decided_s, clock())

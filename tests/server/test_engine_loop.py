@@ -22,7 +22,13 @@ def request(id_: int, **params) -> GenerationRequest:
 
 @asynccontextmanager
 async def running(engine, *, buffer_outputs=8, step_s=0.01):
-    loop = EngineLoop(engine, InlineExecutor(step_s), buffer_outputs=buffer_outputs, stall_timeout_s=5)
+    loop = EngineLoop(
+        engine,
+        InlineExecutor(step_s),
+        buffer_outputs=buffer_outputs,
+        stall_timeout_s=5,
+        clock=trio.current_time,
+    )
     async with trio.open_nursery() as nursery:
         nursery.start_soon(loop.run)
         yield loop
@@ -90,6 +96,60 @@ async def test_a_throttled_generation_gets_every_other_step(autojump_clock) -> N
             await trio.sleep(0.125)
             assert len(await collect(slow)) == 21
             slow.throttle(True)
+
+
+async def test_a_held_generation_stands_until_it_is_let_go(autojump_clock) -> None:
+    """Whatever room its buffer has; what the running step still brings is kept, and nothing is lost."""
+    engine = ScriptedEngine([str(number) for number in range(50)])
+    async with running(engine) as loop:
+        with loop.submit(request) as generation:
+            texts = [(await generation.receive()).text for _ in range(10)]
+            generation.hold(True)
+            generation.hold(True)
+            await trio.sleep(5)
+            assert generation.is_paused
+            assert (engine.paused, generation.buffered, loop.statistics().pauses) == ((generation.id,), 1, 1)
+            texts.append((await generation.receive()).text)
+            await trio.sleep(5)
+            assert generation.buffered == 0
+            generation.hold(False)
+            texts += [output.text for output in await collect(generation)]
+            generation.hold(True)
+        assert texts == [*map(str, range(50)), ""]
+
+
+async def test_a_full_buffer_and_a_hold_pause_independently(autojump_clock) -> None:
+    """It goes on when neither is left, in whichever order they go."""
+    engine = ScriptedEngine(LONG)
+    async with running(engine) as loop:
+        with loop.submit(request) as generation:
+            await trio.sleep(1)
+            full = generation.buffered
+            generation.hold(True)
+            for _ in range(full):
+                await generation.receive()
+            await trio.sleep(1)
+            assert (generation.buffered, engine.paused) == (0, (generation.id,))
+            generation.hold(False)
+            await trio.sleep(1)
+            assert generation.buffered == full
+            generation.hold(True)
+            generation.hold(False)
+            await trio.sleep(1)
+            assert (generation.buffered, engine.paused) == (full, (generation.id,))
+
+
+async def test_a_decision_is_timed_apart_from_the_step_that_ran(autojump_clock) -> None:
+    """An edge waits for a forward pass that it can't interrupt; the next one is made without it."""
+    engine = ScriptedEngine(LONG)
+    async with running(engine, step_s=1, buffer_outputs=100) as loop:
+        with loop.submit(request) as generation, loop.submit(request):
+            await trio.sleep(2.25)
+            generation.hold(True)
+            await trio.sleep(2)
+            times = loop.decision_times.statistics()
+            assert times.count == 1
+            assert (times.step_p50_s, times.max_s) == pytest.approx((0.75, 1.0))
 
 
 async def test_leaving_early_frees_the_sequence_within_a_step(autojump_clock) -> None:

@@ -130,7 +130,9 @@ resumes = st.integers(0, U64 - 1).flatmap(
 acks = st.builds(m.Ack, processed=tuples_of(st.tuples(from_one, from_one), min_size=1))
 byes = st.just(m.Bye())
 user_events = st.builds(m.UserEvent, timestamp=u64, user_id=i32, action=texts, payload=st.binary(max_size=9))
-events = st.builds(m.Event, sequence_id=from_one, events=tuples_of(user_events, min_size=1))
+events = st.builds(
+    m.Event, sequence_id=from_one, batch_id=from_one, events=tuples_of(user_events, min_size=1)
+)
 
 
 def client_messages(numbers: st.SearchStrategy[float] = finite) -> st.SearchStrategy[m.ClientMessage]:
@@ -356,6 +358,20 @@ scheduler_shapes = st.fixed_dictionaries(
 
 
 seeds = st.integers(0, 2**31)
+
+few_valued_rows = st.lists(st.integers(-3, 3).map(float), min_size=1, max_size=400)
+"""Logits among which many are equal."""
+
+score_steps = st.lists(st.integers(0, 12), min_size=2, max_size=40)
+"""How far below the best each of a row's scores lies, in any order."""
+
+truncations = st.fixed_dictionaries(
+    {
+        "top_k": st.sampled_from([0, 1, 3, 8, 20, 64]),
+        "top_p": st.sampled_from([1e-9, 0.3, 0.77, 0.95, 1.0]),
+        "min_p": st.sampled_from([0.0, 0.01, 0.3, 1.0]),
+    }
+)
 
 
 def chunk_lengths(longest: int) -> st.SearchStrategy[list[int]]:

@@ -2,16 +2,15 @@
 
 `TorchBackend` runs everywhere and is the twin that any other backend is tested against. A backend is chosen
 once, when the model is loaded, and every engine over that model asks it for its cache (and with it for the
-attention over it) and for the first level of the sampler's search; the model's own modules it may swap. The
-invariant: which backend runs changes rounding and speed, never what is computed.
+attention over it) and for the sampler's passes over whole rows of logits; the model's own modules it may
+swap. The invariant: which backend runs changes rounding and speed, never what is computed.
 """
 
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
 
-from seedance_server.engine.candidates import block_maxima
+from seedance_server.engine.candidates import BlockPasses, Passes
 from seedance_server.engine.kv_cache import KvCache, KvGeometry
 from seedance_server.engine.streams import Streams
 
@@ -25,10 +24,12 @@ class Backend(Protocol):
         name: One word for logs and for the model's fingerprint: results may round otherwise.
         least_rows: Fewest rows that one of its products may be given and still round each row as it would
             among many; the runner pads to it.
+        passes: Reads whole rows of logits for the sampler, above all those that the model returned last.
     """
 
     name: str
     least_rows: int
+    passes: Passes
 
     def adopt(self, model: Any) -> None:
         """Swap those modules of the model that this backend computes itself; called once, after the probe."""
@@ -45,15 +46,15 @@ class Backend(Protocol):
     ) -> KvCache:
         """A cache whose steps attend with this backend's attention; see `KvCache`."""
 
-    def block_maxima(self, logits: Tensor) -> Tensor:
-        """As `candidates.block_maxima`, for the logits that the model returned last."""
-
 
 class TorchBackend:
     """Torch alone, on any device: the stock modules, scaled dot products over gathered blocks."""
 
     name = "torch"
     least_rows = 2  # for one row libraries switch to a matrix-vector kernel, which rounds otherwise
+
+    def __init__(self) -> None:
+        self.passes: Passes = BlockPasses()
 
     def adopt(self, model: Any) -> None:
         """Nothing to swap."""
@@ -77,10 +78,6 @@ class TorchBackend:
             device=device,
             streams=streams,
         )
-
-    def block_maxima(self, logits: Tensor) -> Tensor:
-        """One pass over the logits."""
-        return block_maxima(logits)
 
 
 def choose_backend(_model: Any) -> Backend:

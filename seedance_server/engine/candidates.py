@@ -1,31 +1,144 @@
-"""Finds the best tokens of rows of logits without sorting the vocabulary: exact, in two levels.
+"""Reads rows of logits once and answers from blocks: their best tokens, and the weight of all the others.
 
 The vocabulary is cut into blocks of `BLOCK_TOKENS`. A token among the best k sits in a block whose maximum is
-among the k best maxima, so after one pass over the logits only k blocks are looked into. The first pass is a
-function of its own, for a backend whose head product knows the maxima already may bring them along.
-It knows nothing of parameters or randomness.
+among the k best maxima, so after one pass over the logits only k blocks are looked into; a draw over the
+whole vocabulary looks into one. Nothing is sorted but what was found. The passes are functions of their own,
+for a backend may know the maxima from its head product, or sum faster.
+
+The invariant: each row's results are the same, bit for bit, whatever its neighbours. It knows nothing of
+parameters or randomness.
 """
+
+from collections.abc import Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
-__all__ = ["BLOCK_TOKENS", "block_maxima"]
+__all__ = ["BLOCK_TOKENS", "BlockPasses", "Passes", "best_tokens", "block_tokens"]
 
 BLOCK_TOKENS = 32
 """Tokens in a block. A k of 64 then looks at 2,048 tokens; the width of a head product's tile."""
 
+_ROWS = 8
+"""Rows converted to float32 at a time: 8 MiB for a vocabulary of 262,144, which stay in the last cache. All
+at once takes half as long again, one by one twice as long (two cores, 32 rows)."""
 
-def block_maxima(logits: Tensor) -> Tensor:
-    """The first level.
+
+class Passes(Protocol):
+    """What reads whole rows: `BlockPasses`, or a backend that has something faster."""
+
+    def maxima(self, logits: Tensor) -> Tensor:
+        """The greatest logit of each block.
+
+        Args:
+            logits: ``[rows, vocabulary]``, any floating dtype.
+
+        Returns:
+            Float32 ``[rows, blocks]``; NaN where the block holds one. The last block may be short.
+        """
+
+    def weights(self, logits: Tensor, rows: Sequence[int], peaks: Tensor, temperatures: Tensor) -> Tensor:
+        """The sum of exp((logit - peak) / temperature) over each block.
+
+        Args:
+            logits: ``[any, vocabulary]``, any floating dtype.
+            rows: Which rows of ``logits``; one may be named twice.
+            peaks: Float32 ``[len(rows)]``: what to subtract, finite.
+            temperatures: Float32 ``[len(rows)]``, positive.
+
+        Returns:
+            Float32 ``[len(rows), blocks]``.
+        """
+
+
+class BlockPasses:
+    """In torch alone. Keeps its scratch: fresh pages cost as much as the work. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._scratch = torch.empty(0)
+
+    def maxima(self, logits: Tensor) -> Tensor:
+        """See `Passes.maxima`."""
+        maxima = logits.new_empty((len(logits), _blocks(logits)), dtype=torch.float32)
+        for start in range(0, len(logits), _ROWS):
+            rows = slice(start, start + _ROWS)
+            torch.amax(self._load(logits[rows]), -1, out=maxima[rows])
+        return maxima
+
+    def weights(self, logits: Tensor, rows: Sequence[int], peaks: Tensor, temperatures: Tensor) -> Tensor:
+        """See `Passes.weights`."""
+        weights = logits.new_empty((len(rows), _blocks(logits)), dtype=torch.float32)
+        for start in range(0, len(rows), _ROWS):
+            some = slice(start, start + _ROWS)
+            values = self._load(_take(logits, rows[some]))
+            values.sub_(peaks[some, None, None]).div_(temperatures[some, None, None]).exp_()
+            torch.sum(values, -1, out=weights[some])
+        return weights
+
+    def _load(self, rows: Tensor) -> Tensor:
+        """Copy ``rows``: [len(rows), blocks, BLOCK_TOKENS], until the next call."""
+        width = _blocks(rows) * BLOCK_TOKENS
+        if self._scratch.numel() < len(rows) * width or self._scratch.device != rows.device:
+            self._scratch = rows.new_empty(len(rows) * width, dtype=torch.float32)
+        room = self._scratch[: len(rows) * width].view(len(rows), width)
+        room[:, : rows.shape[1]] = rows
+        room[:, rows.shape[1] :] = -torch.inf
+        return room.view(len(rows), -1, BLOCK_TOKENS)
+
+
+def block_tokens(logits: Tensor, rows: Tensor, blocks: Tensor) -> tuple[Tensor, Tensor]:
+    """Look into some blocks of some rows.
 
     Args:
-        logits: ``[rows, vocabulary]``, any floating dtype.
+        logits: ``[any, vocabulary]``.
+        rows: Int64 ``[rows]``: which rows of ``logits``.
+        blocks: Int64 ``[rows, n]``.
 
     Returns:
-        ``[rows, ceil(vocabulary / BLOCK_TOKENS)]`` in the same dtype: the greatest logit of each block, NaN
-        where the block holds one.
+        Ids and float32 logits ``[rows, n * BLOCK_TOKENS]``; beyond the vocabulary -inf.
     """
-    rest = -logits.shape[1] % BLOCK_TOKENS
-    padded = pad(logits, (0, rest), value=-torch.inf) if rest else logits
-    return padded.unflatten(1, (-1, BLOCK_TOKENS)).amax(-1)
+    inside = torch.arange(BLOCK_TOKENS, device=logits.device)
+    ids = (blocks[..., None] * BLOCK_TOKENS + inside).flatten(1)
+    last = logits.shape[1] - 1
+    values = logits[rows[:, None], ids.clamp(max=last)].float()
+    return ids, values.masked_fill_(ids > last, -torch.inf)
+
+
+def best_tokens(logits: Tensor, rows: Tensor, maxima: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The ``count`` greatest logits of some rows, best first, the lower id first among equals.
+
+    Which of several equals of the last one are among them is left open.
+
+    Args:
+        logits: ``[any, vocabulary]``.
+        rows: Int64 ``[rows]``: which rows of ``logits``.
+        maxima: The `BlockPasses.maxima` of ``logits``.
+        count: At most the vocabulary.
+
+    Returns:
+        Float32 values and int64 ids, ``[rows, count]``.
+    """
+    if count < maxima.shape[1]:
+        blocks = torch.topk(maxima[rows], count, sorted=False).indices
+        ids, values = block_tokens(logits, rows, blocks)
+    else:
+        values = logits[rows].float()
+        ids = torch.arange(logits.shape[1], device=logits.device).expand(values.shape)
+    if count < values.shape[1]:
+        found = torch.topk(values, count, sorted=False)
+        ids, values = ids.gather(1, found.indices), found.values
+    by_id = ids.sort(dim=1)
+    order = values.gather(1, by_id.indices).sort(dim=1, descending=True, stable=True)
+    return order.values, by_id.values.gather(1, order.indices)
+
+
+def _blocks(logits: Tensor) -> int:
+    return -(-logits.shape[1] // BLOCK_TOKENS)
+
+
+def _take(logits: Tensor, rows: Sequence[int]) -> Tensor:
+    first = rows[0]
+    if list(rows) == list(range(first, first + len(rows))):
+        return logits[first : first + len(rows)]  # a view, where the rows stand side by side
+    return logits[torch.tensor(rows, device=logits.device)]

@@ -128,7 +128,7 @@ class Engine:
             streams=self._streams,
         )
         self._runner = ModelRunner(model, cache, self._streams)
-        self._sampler = Sampler(model.vocab_size)
+        self._sampler = Sampler(model.vocab_size, model.backend.passes)
         self._scheduler = Scheduler(
             self._pool,
             max_sequences=config.max_sequences,

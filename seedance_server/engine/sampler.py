@@ -1,13 +1,12 @@
 """Chooses the next token of each row of logits.
 
 The invariant: what a row gets depends on its own logits, parameters, seed and position, bit for bit, never
-on its neighbours. The maximum is exact in any batch, so it is taken of all rows at once; everything that
-rounds is computed on a copy of the row alone. Chance comes from `philox.uniform`.
+on its neighbours. Chance comes from `philox.uniform`. All rows go through the same few operations whatever
+their parameters are; a row that needs more (a full sort) gets it alone.
 
 Reported log-probabilities are those of the model: log-softmax of the logits as they came, before penalties,
-temperature and truncation (as OpenAI's and vLLM's are). The vocabulary is not sorted: top_k, top_p and
-min_p look at the 64 best tokens and take more only where those don't decide it. It knows nothing of text or
-of sequences.
+temperature and truncation (as OpenAI's and vLLM's are). The vocabulary is not sorted: see `candidates.py`.
+It knows nothing of text or of sequences.
 """
 
 import math
@@ -17,18 +16,21 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
+from seedance_server.engine.candidates import BlockPasses, Passes, best_tokens, block_tokens
 from seedance_server.engine.errors import NumericalError
 from seedance_server.engine.penalties import adjust_logits, is_adjusted
 from seedance_server.engine.philox import uniform
 from seedance_server.engine.sampling_params import SamplingParams
+from seedance_server.engine.truncation import Truncation, is_truncated
 
 __all__ = ["FAILED_ID", "RowLogprobs", "SampledTokens", "Sampler", "SamplingRow"]
 
 FAILED_ID = -1
 """Stands in `SampledTokens.ids` for a row that has an error."""
 
-_BLOCK = 64  # tokens per block of the two-level search
-_CANDIDATES = (64, 4096)  # how many of the best tokens are looked at before the whole vocabulary is sorted
+_CANDIDATES = (64, 4096)
+"""How many of the best tokens are looked at before the whole vocabulary is sorted. 64 decide nearly all rows
+of a trained model at top_p 0.95; picked, not measured further."""
 
 
 @frozen(kw_only=True)
@@ -81,14 +83,16 @@ class SampledTokens:
 
 
 class Sampler:
-    """Stateless; one per engine.
+    """One per engine; between calls it keeps nothing but scratch.
 
     Args:
         vocab_size: Width of a row of logits.
+        passes: Reads whole rows.
     """
 
-    def __init__(self, vocab_size: int) -> None:
+    def __init__(self, vocab_size: int, passes: Passes | None = None) -> None:
         self._vocab_size = vocab_size
+        self._passes = passes or BlockPasses()
 
     @torch.inference_mode()
     def sample(self, logits: Tensor, rows: Sequence[SamplingRow]) -> SampledTokens:
@@ -104,112 +108,230 @@ class Sampler:
         """
         if logits.shape != (len(rows), self._vocab_size):
             raise ValueError(f"{tuple(logits.shape)} logits for {len(rows)} rows of {self._vocab_size}")
-        sampled = SampledTokens([], [], [])
+        sampled = SampledTokens([FAILED_ID] * len(rows), [None] * len(rows), [None] * len(rows))
         if not rows:
             return sampled
-        maxima = logits.max(-1)  # the first of equals, exact, and NaN wherever the row holds one
-        for index, (row, peak, best) in enumerate(
-            zip(rows, maxima.values.tolist(), maxima.indices.tolist(), strict=True)
-        ):
-            token_id, logprobs, error = self._sample_row(logits[index], row, peak, best)
-            sampled.ids.append(token_id)
-            sampled.logprobs.append(logprobs)
-            sampled.errors.append(error)
+        plain = _Lines(logits, self._passes)
+        sound = []
+        for index, peak in enumerate(plain.peaks):
+            if math.isfinite(peak):
+                sound.append(index)
+            else:
+                sampled.errors[index] = NumericalError(f"the highest logit is {peak}")
+        adjusted = [i for i in sound if is_adjusted(rows[i].params, rows[i].banned_ids)]
+        self._choose(plain, {i: i for i in sound if i not in adjusted}, rows, sampled)
+        if adjusted:
+            self._choose(self._adjust(logits, adjusted, rows), dict(enumerate(adjusted)), rows, sampled)
+        if wanted := [i for i in sound if rows[i].params.logprobs and sampled.errors[i] is None]:
+            _report(plain, wanted, rows, sampled)
         return sampled
 
-    def _sample_row(
-        self, logits: Tensor, row: SamplingRow, peak: float, best: int
-    ) -> tuple[int, RowLogprobs | None, NumericalError | None]:
-        params = row.params
-        if not math.isfinite(peak):
-            return FAILED_ID, None, NumericalError(f"the highest logit is {peak}")
-        token_id = best
-        if is_adjusted(params, row.banned_ids) or not params.is_greedy:
-            scores = logits.to(torch.float32, copy=True)
-            adjust_logits(scores, params, row.prompt_ids, row.output_ids, row.banned_ids)
-            highest = scores.max(-1)
-            peak, token_id = float(highest.values), int(highest.indices)
-            if not math.isfinite(peak):
-                return FAILED_ID, None, NumericalError("penalties and bans leave no token to choose")
-            if not params.is_greedy:
-                # Less the peak: the quotient of a small temperature must not overflow.
-                scores.sub_(peak).div_(params.temperature)
-                token_id = _choose(scores, params, uniform(row.seed, row.position))
-        logprobs = _logprobs(logits, token_id, params.top_logprobs) if params.logprobs else None
-        return token_id, logprobs, None
+    def _adjust(self, logits: Tensor, adjusted: list[int], rows: Sequence[SamplingRow]) -> "_Lines":
+        scores = logits[torch.tensor(adjusted, device=logits.device)].float()
+        for line, index in zip(scores, adjusted, strict=True):
+            row = rows[index]
+            adjust_logits(line, row.params, row.prompt_ids, row.output_ids, row.banned_ids)
+        return _Lines(scores, self._passes)
+
+    def _choose(
+        self, lines: "_Lines", owners: dict[int, int], rows: Sequence[SamplingRow], sampled: SampledTokens
+    ) -> None:
+        """Choose for some lines; ``owners`` says which row each belongs to."""
+        drawn: list[int] = []
+        for line, index in owners.items():
+            if not math.isfinite(lines.peaks[line]):
+                sampled.errors[index] = NumericalError("penalties and bans leave no token to choose")
+            elif rows[index].params.is_greedy:
+                sampled.ids[index] = lines.firsts[line]
+            else:
+                drawn.append(line)
+        for draw, truncated in ((_draw, False), (_draw_truncated, True)):
+            some = [i for i in drawn if is_truncated(rows[owners[i]].params, self._vocab_size) == truncated]
+            if some:
+                chosen = draw(lines, some, [rows[owners[i]] for i in some])
+                for line, token_id in zip(some, chosen, strict=True):
+                    sampled.ids[owners[line]] = token_id
 
 
-def _choose(scores: Tensor, params: SamplingParams, number: float) -> int:
-    """Draws from softmax(scores), truncated; ``number`` in [0, 1) is where the draw falls.
+class _Lines:
+    """Rows of logits, and what has been found out about them.
 
-    The tokens left are lined up by id, not by probability: rounding that swaps two near-equal tokens then
-    moves boundaries by a hair, where a sorted line would exchange the two.
+    Attributes:
+        peaks: The greatest logit of each.
+        firsts: The first token that has it; meaningless where the peak isn't finite.
     """
-    kept = _truncate(scores, params)
-    weights = torch.exp(scores if kept is None else scores[kept])  # the highest score is 0
-    sums = torch.cumsum(weights, 0, dtype=torch.float64)
-    # The first sum beyond the target: a token without weight adds nothing, so it can't be the first.
-    index = int(torch.searchsorted(sums, sums[-1:] * number, right=True))
-    return index if kept is None else int(kept[index])
+
+    def __init__(self, logits: Tensor, passes: Passes) -> None:
+        self._logits = logits
+        self._passes = passes
+        self._maxima = passes.maxima(logits)
+        self._peaks = self._maxima.amax(-1)
+        # Not argmax: which of several equals it finds is open, and on a CPU it takes twice as long.
+        blocks = torch.arange(self._maxima.shape[1], device=logits.device)
+        block = torch.where(self._maxima == self._peaks[:, None], blocks, len(blocks) - 1).amin(-1)
+        ids, values = block_tokens(logits, self._index(range(len(logits))), block[:, None])
+        firsts = torch.where(values == self._peaks[:, None], ids, logits.shape[1] - 1).amin(-1)
+        self.peaks: list[float] = self._peaks.tolist()
+        self.firsts: list[int] = firsts.tolist()
+        self._totals: dict[tuple[int, float], Tensor] = {}
+
+    @property
+    def device(self) -> torch.device:
+        """Where the logits are."""
+        return self._logits.device
+
+    @property
+    def vocab_size(self) -> int:
+        """Width of a line."""
+        return self._logits.shape[1]
+
+    def scores(self, some: Sequence[int], values: Tensor, temperatures: Sequence[float]) -> Tensor:
+        """Logits ``[len(some), n]``, less the peak, over the temperature.
+
+        In this order: a small temperature's quotient would overflow.
+        """
+        peaks = self._peaks[self._index(some), None]
+        return (values - peaks) / torch.tensor(temperatures, device=self.device)[:, None]
+
+    def sums(self, some: Sequence[int], temperatures: Sequence[float]) -> Tensor:
+        """Float64 ``[len(some), blocks]``: exp(score) of all tokens up to the end of each block.
+
+        Added one by one: a sum's order of additions would depend on the number of rows.
+        """
+        weights = self._passes.weights(
+            self._logits, some, self._peaks[self._index(some)], torch.tensor(temperatures, device=self.device)
+        )
+        sums = weights.cumsum(-1, dtype=torch.float64)
+        self._totals.update(zip(zip(some, temperatures, strict=True), sums[:, -1], strict=True))
+        return sums
+
+    def totals(self, some: Sequence[int], temperatures: Sequence[float]) -> Tensor:
+        """Float64 ``[len(some)]``: exp(score) over the whole vocabulary."""
+        keys = list(zip(some, temperatures, strict=True))
+        if missing := [key for key in keys if key not in self._totals]:
+            self.sums(*zip(*missing, strict=True))
+        return torch.stack([self._totals[key] for key in keys])
+
+    def inside(self, some: Sequence[int], blocks: Tensor) -> tuple[Tensor, Tensor]:
+        """Ids and logits of one block ``[len(some), 1]`` of each line."""
+        return block_tokens(self._logits, self._index(some), blocks)
+
+    def best(self, some: Sequence[int], count: int) -> tuple[Tensor, Tensor]:
+        """Values and ids of the best tokens, see `best_tokens`."""
+        return best_tokens(self._logits, self._index(some), self._maxima, min(count, self._logits.shape[1]))
+
+    def top(self, some: Sequence[int], counts: Sequence[int]) -> list[list[tuple[int, float]]]:
+        """The best tokens of each line as (id, logit), the lower id first among equals."""
+        values, ids = self.best(some, _CANDIDATES[0])
+        pairs = [list(zip(*each, strict=True)) for each in zip(ids.tolist(), values.tolist(), strict=True)]
+        for place, count in enumerate(counts):
+            found = pairs[place]
+            # Equals of the last one seen may be out of sight: a longer look, at that line alone.
+            for seen in (*_CANDIDATES[1:], self.vocab_size):
+                if not count or len(found) == self.vocab_size or found[count - 1][1] > found[-1][1]:
+                    break
+                values, ids = self.best(some[place : place + 1], seen)
+                found = list(zip(ids[0].tolist(), values[0].tolist(), strict=True))
+            pairs[place] = found[:count]
+        return pairs
+
+    def logits_of(self, some: Sequence[int], ids: Sequence[int]) -> Tensor:
+        """Float32 ``[len(some)]``."""
+        return self._logits[self._index(some), self._index(ids)].float()
+
+    def _index(self, numbers: Sequence[int]) -> Tensor:
+        return torch.tensor(numbers, device=self.device)
 
 
-def _truncate(scores: Tensor, params: SamplingParams) -> Tensor | None:
-    """Ids that top_k, then top_p, then min_p leave, ascending; None if that is all of them."""
-    vocab_size = len(scores)
-    top_k = params.top_k if 0 < params.top_k < vocab_size else 0
-    if not top_k and params.top_p >= 1 and not params.min_p:
-        return None
-    for size in (*_CANDIDATES, vocab_size):
-        values, ids = _best(scores, min(size, vocab_size))
-        count = _count_kept(scores, values, top_k, params.top_p, params.min_p)
-        # Decided if the last one kept is better than the last one seen: no equal of it is out of sight.
-        if len(ids) == vocab_size or values[count - 1] > values[-1]:
+def _draw(lines: _Lines, some: Sequence[int], rows: Sequence[SamplingRow]) -> list[int]:
+    """Draws from softmax(scores): first a block, then a token in it.
+
+    The tokens are lined up by id, not by probability: rounding that swaps two near-equal tokens then moves
+    boundaries by a hair, where a sorted line would exchange the two.
+    """
+    temperatures = [row.params.temperature for row in rows]
+    sums = lines.sums(some, temperatures)
+    target = sums[:, -1:] * _numbers(rows, lines.device)
+    # The first sum beyond the target: what has no weight adds nothing, so it can't be the first.
+    block = torch.searchsorted(sums, target, right=True)
+    before = torch.where(block > 0, sums.gather(1, (block - 1).clamp(min=0)), 0.0)
+    ids, values = lines.inside(some, block)
+    weights = torch.exp(lines.scores(some, values, temperatures))
+    beyond = before + weights.cumsum(1, dtype=torch.float64) > target
+    # A block's own sum was rounded, so its last weights may fall short of the target.
+    places = torch.arange(ids.shape[1], device=ids.device)
+    last = torch.where(weights > 0, places, 0).amax(1)
+    place = torch.minimum(torch.where(beyond, places, len(places)).amin(1), last)
+    chosen: list[int] = ids.gather(1, place[:, None])[:, 0].tolist()
+    return chosen
+
+
+def _draw_truncated(lines: _Lines, some: Sequence[int], rows: Sequence[SamplingRow]) -> list[int]:
+    """Draws from what top_k, top_p and min_p leave of softmax(scores)."""
+    left = _truncate(lines, some, rows, _CANDIDATES[0])
+    chosen: list[int] = _pick(left, _numbers(rows, lines.device)).tolist()
+    for place in (~left.decided).nonzero().flatten().tolist():
+        row = rows[place : place + 1]
+        alone = _truncate_until_decided(lines, some[place], row[0], _CANDIDATES[1:])
+        chosen[place] = int(_pick(alone, _numbers(row, lines.device)))
+    return chosen
+
+
+@frozen(eq=False)
+class _Left:
+    """What truncation leaves of some lines: the first ``counts`` of ``ids``, if that is ``decided``."""
+
+    scores: Tensor
+    ids: Tensor
+    counts: Tensor
+    decided: Tensor
+
+
+def _truncate(lines: _Lines, some: Sequence[int], rows: Sequence[SamplingRow], seen: int) -> _Left:
+    """What is left, as far as the ``seen`` best tokens of each line tell."""
+    params = [row.params for row in rows]
+    temperatures = [each.temperature for each in params]
+    bounds = Truncation.of(params, lines.vocab_size, lines.device)
+    totals = torch.zeros(len(some), dtype=torch.float64, device=lines.device)
+    if nucleus := [place for place, each in enumerate(params) if bounds.needs_total(each)]:
+        of_these = lines.totals([some[i] for i in nucleus], [temperatures[i] for i in nucleus])
+        totals[torch.tensor(nucleus, device=lines.device)] = of_these
+    values, ids = lines.best(some, seen)
+    scores = lines.scores(some, values, temperatures)
+    return _Left(scores, ids, *bounds.count(scores, totals))
+
+
+def _truncate_until_decided(lines: _Lines, line: int, row: SamplingRow, sizes: Sequence[int]) -> _Left:
+    """The same for a line that takes a longer look; the whole vocabulary decides in any case."""
+    for seen in (*sizes, lines.vocab_size):
+        left = _truncate(lines, (line,), (row,), seen)
+        if left.decided:
             break
-    return ids[:count].sort().values
+    return left
 
 
-def _count_kept(scores: Tensor, values: Tensor, top_k: int, top_p: float, min_p: float) -> int:
-    """How many of the sorted ``values`` are kept; all of them if it takes more to decide it.
-
-    Ties at the edge of top_k and min_p are all kept, as Transformers does; top_p stops amid a tie, the lower
-    ids first.
-    """
-    count = len(values)
-    if top_k:
-        count = int((values >= values[min(top_k, count) - 1]).sum())
-        if count == len(values) < len(scores):
-            return count
-    if top_p < 1:
-        weights = torch.exp(values[:count].double())
-        total = weights.sum() if top_k else torch.exp(scores).sum(dtype=torch.float64)
-        before = torch.cumsum(weights, 0) - weights
-        count = int((before < total * top_p).sum())
-    if min_p:
-        count = min(count, int((values >= math.log(min_p)).sum()))  # the highest score is 0
-    return max(1, count)
+def _pick(left: _Left, numbers: Tensor) -> Tensor:
+    """Draws one id of each line, from those left lined up by id."""
+    kept = torch.arange(left.ids.shape[1], device=left.ids.device) < left.counts[:, None]
+    line = torch.where(kept, left.ids, left.ids.max() + 1).sort(1)
+    weights = torch.where(kept, torch.exp(left.scores), 0.0).gather(1, line.indices)
+    sums = weights.cumsum(1, dtype=torch.float64)
+    place = torch.searchsorted(sums, sums[:, -1:] * numbers, right=True)
+    return line.values.gather(1, place)[:, 0]
 
 
-def _best(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The ``count`` highest scores and their ids, best first, the lower id first among equals."""
-    vocab_size = len(scores)
-    ids = torch.arange(vocab_size, device=scores.device)
-    if count * _BLOCK < vocab_size:
-        # Exact: a token among the best sits in a block whose maximum is among the best maxima.
-        padded = torch.nn.functional.pad(scores, (0, -vocab_size % _BLOCK), value=-torch.inf)
-        best_blocks = torch.topk(padded.view(-1, _BLOCK).amax(-1), count).indices.sort().values
-        ids = (best_blocks[:, None] * _BLOCK + ids[:_BLOCK]).flatten()
-        ids = ids[ids < vocab_size]
-    if count < len(ids):
-        ids = ids[torch.topk(scores[ids], count).indices.sort().values]
-    order = torch.sort(scores[ids], descending=True, stable=True)
-    return order.values, ids[order.indices]
+def _numbers(rows: Sequence[SamplingRow], device: torch.device) -> Tensor:
+    """Where in the line each draw falls: float64 ``[rows, 1]`` in [0, 1)."""
+    numbers = [[uniform(row.seed, row.position)] for row in rows]
+    return torch.tensor(numbers, dtype=torch.float64, device=device)
 
 
-def _logprobs(logits: Tensor, token_id: int, count: int) -> RowLogprobs:
-    raw = logits.to(torch.float32, copy=True)
-    total = float(torch.logsumexp(raw, -1))
-    top: tuple[tuple[int, float], ...] = ()
-    if count:
-        values, ids = _best(raw, min(count, len(raw)))
-        top = tuple((int(i), value - total) for i, value in zip(ids.tolist(), values.tolist(), strict=True))
-    return RowLogprobs(float(raw[token_id]) - total, top)
+def _report(lines: _Lines, some: Sequence[int], rows: Sequence[SamplingRow], sampled: SampledTokens) -> None:
+    """Log-probabilities under the model alone."""
+    log_totals = lines.totals(some, [1.0] * len(some)).log()
+    chosen = lines.logits_of(some, [sampled.ids[line] for line in some])
+    bases = [lines.peaks[line] + each for line, each in zip(some, log_totals.tolist(), strict=True)]
+    counts = [min(rows[line].params.top_logprobs, lines.vocab_size) for line in some]
+    tops = lines.top(some, counts) if any(counts) else [[]] * len(some)
+    for line, base, logit, top in zip(some, bases, chosen.tolist(), tops, strict=True):
+        sampled.logprobs[line] = RowLogprobs(logit - base, tuple((i, value - base) for i, value in top))

@@ -2,7 +2,6 @@ import pytest
 import torch
 
 from seedance_server.engine.backend import TorchBackend, choose_backend
-from seedance_server.engine.candidates import block_maxima
 from seedance_server.engine.kv_cache import KvGeometry
 from seedance_server.engine.streams import CpuStreams
 
@@ -33,12 +32,6 @@ def test_torch_backend_opens_a_cache_of_the_size_asked_for(backend):
     )
     assert [plane.shape for plane in cache.keys] == [(40, 2, 4)] * 2
     assert [plane.shape for plane in cache.values] == [(40, 2, 8)] * 2
-
-
-def test_torch_backend_finds_block_maxima_in_a_pass_of_its_own(backend):
-    """Nobody brings them along."""
-    logits = torch.randn(3, 100, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(backend.block_maxima(logits), block_maxima(logits))
 
 
 def test_model_is_loaded_with_the_backend_that_is_chosen_for_it(load_tiny):

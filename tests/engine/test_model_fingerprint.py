@@ -156,7 +156,10 @@ def test_fingerprint_is_the_same_before_and_after_the_model_is_used(load_tiny):
     tokenizer = copy.deepcopy(loaded.tokenizer)
     tokenizer.backend_tokenizer.no_padding()
     tokenizer.backend_tokenizer.no_truncation()
-    assert fingerprint_model(loaded.model, tokenizer, loaded.eos_token_ids, loaded.backend.name) == loaded.fingerprint
+    assert (
+        fingerprint_model(loaded.model, tokenizer, loaded.eos_token_ids, loaded.backend.name)
+        == loaded.fingerprint
+    )
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (3, 0), (5,), (2, 3, 4)])
@@ -169,7 +172,9 @@ def test_fingerprint_takes_buffers_of_any_shape_and_dtype(shape, dtype, load_tin
     fingerprints = {fingerprint_model(model, loaded.tokenizer, loaded.eos_token_ids, loaded.backend.name)}
     if model.kept.numel():
         model.kept.view(-1)[-1] = 1
-        fingerprints.add(fingerprint_model(model, loaded.tokenizer, loaded.eos_token_ids, loaded.backend.name))
+        fingerprints.add(
+            fingerprint_model(model, loaded.tokenizer, loaded.eos_token_ids, loaded.backend.name)
+        )
     assert len(fingerprints | {loaded.fingerprint}) == 2 + bool(model.kept.numel())
 
 

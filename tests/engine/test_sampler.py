@@ -11,7 +11,16 @@ from transformers.generation.logits_process import (
     TopPLogitsWarper,
 )
 
-from seedance_server.engine.sampler import FAILED_ID, RowLogprobs, Sampler, SamplingRow, _truncate
+from seedance_server.engine.candidates import BlockPasses
+from seedance_server.engine.sampler import (
+    _CANDIDATES,
+    FAILED_ID,
+    RowLogprobs,
+    Sampler,
+    SamplingRow,
+    _Lines,
+    _truncate_until_decided,
+)
 from seedance_server.engine.sampling_params import SamplingParams
 
 VOCABULARY = 10_000
@@ -45,11 +54,16 @@ def sample(logits, rows):
     return Sampler(logits.shape[1]).sample(logits, rows)
 
 
+def kept(logits, params):
+    """Ids that truncation leaves, ascending."""
+    alone = SamplingRow(params=params, seed=0, position=0, prompt_ids=(), output_ids=())
+    left = _truncate_until_decided(_Lines(logits[None], BlockPasses()), 0, alone, _CANDIDATES)
+    return sorted(left.ids[0, : int(left.counts)].tolist())
+
+
 def survivors(logits, **params):
     """Ids that can be chosen, as the sampler and as Transformers see it."""
     settings = SamplingParams(**params)
-    scores = (logits - logits.max()) / settings.temperature
-    kept = _truncate(scores, settings)
     warped = TemperatureLogitsWarper(float(settings.temperature))(IDS, logits[None].clone())
     if settings.top_k > 0:
         warped = TopKLogitsWarper(settings.top_k)(IDS, warped)
@@ -57,8 +71,7 @@ def survivors(logits, **params):
         warped = TopPLogitsWarper(float(settings.top_p))(IDS, warped)
     if settings.min_p > 0:
         warped = MinPLogitsWarper(float(settings.min_p))(IDS, warped)
-    ours = list(range(len(logits))) if kept is None else kept.tolist()
-    return ours, torch.isfinite(warped[0]).nonzero().flatten().tolist()
+    return kept(logits, settings), torch.isfinite(warped[0]).nonzero().flatten().tolist()
 
 
 TRUNCATIONS = [
@@ -97,8 +110,7 @@ def test_tokens_left_equal_transformers_when_truncated(truncation, temperature):
 def test_ties_are_kept_as_documented_when_truncated(truncation):
     """A tie at the edge of top_k and min_p is kept whole; top_p keeps the lower ids."""
     ties = torch.zeros(1000)
-    kept = _truncate(ties, SamplingParams(**truncation))
-    assert kept.tolist() == list(range(500 if "top_p" in truncation else 1000))
+    assert kept(ties, SamplingParams(**truncation)) == list(range(500 if "top_p" in truncation else 1000))
 
 
 def test_greedy_takes_the_first_maximum_when_there_are_several():
@@ -254,3 +266,12 @@ def test_logits_of_a_wrong_shape_are_refused():
     with pytest.raises(ValueError, match="2 rows"):
         Sampler(10).sample(torch.zeros(3, 10), [row(), row()])
     assert Sampler(10).sample(torch.zeros(0, 10), []).ids == []
+
+
+def test_logprobs_name_the_lower_ids_when_many_tokens_are_equal():
+    """More equals than a first look finds, in no particular place of the vocabulary."""
+    logits = torch.zeros(2, 3000)
+    logits[1, 2000:2500] = 1.0
+    both = [row(temperature=0, logprobs=True, top_logprobs=count) for count in (20, 3)]
+    tops = [[token_id for token_id, _ in each.top] for each in sample(logits, both).logprobs]
+    assert tops == [list(range(20)), [2000, 2001, 2002]]

@@ -65,7 +65,7 @@ class GenerationEngine(Protocol):
 
 @frozen
 class _Command:
-    """One thing to tell the engine before its next step, with when it was asked for if that is to be timed."""
+    """One thing to tell the engine before its next step; with when it was asked for, to time it."""
 
     id: int
     act: Callable[[GenerationEngine], None]

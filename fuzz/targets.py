@@ -35,7 +35,15 @@ from seedance_wire.messages import (
 )
 from seedance_wire.raw_blocks import Block, BlockParser, write_block
 from seedance_wire.state import ConnectionState, Role
-from seedance_wire.stored_form import dump_frame, dump_submit, load_frame, load_submit, request_fingerprint
+from seedance_wire.stored_form import (
+    dump_events,
+    dump_frame,
+    dump_submit,
+    load_events,
+    load_frame,
+    load_submit,
+    request_fingerprint,
+)
 
 __all__ = ["TARGETS", "frame_messages"]
 
@@ -217,6 +225,12 @@ def stored_form(data: bytes) -> None:
         pass
     else:
         assert _readable(load_frame(dump_frame(frame), epoch=1)) == _readable(frame)
+    try:
+        events = load_events(data)
+    except DecodeError:
+        pass
+    else:
+        assert load_events(dump_events(events)) == events
     try:
         submit = load_submit(data)
     except DecodeError:

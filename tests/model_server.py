@@ -21,6 +21,7 @@ from seedance_wire.messages import (
     Durability,
     Error,
     ErrorCode,
+    Event,
     Final,
     FinishReason,
     Flush,
@@ -37,6 +38,7 @@ from seedance_wire.messages import (
     StreamCheckpoint,
     Submit,
     Usage,
+    UserEvent,
     Welcome,
 )
 from seedance_wire.state import Role
@@ -117,6 +119,7 @@ class ModelSession:
     streams: dict[int, ModelStream] = field(factory=dict)
     by_key: dict[bytes, ModelStream] = field(factory=dict)
     processed: set[int] = field(factory=set)
+    batches: dict[int, tuple[UserEvent, ...]] = field(factory=dict)
     next_stream_id: int = 1
 
     @property
@@ -145,6 +148,7 @@ class ModelServer:
         self.generations: dict[bytes, int] = {}  # how many streams each key began
         self._sending: dict[int, int] = {}  # next frame of each stream that is attached
         self._names = 0
+        self.takes_events = True
 
     # ---- connections
 
@@ -179,6 +183,8 @@ class ModelServer:
                     self._cancel(event)
                 case Resume():
                     self._resume(event)
+                case Event():
+                    self._event(event)
                 case Ack():
                     self.acked.update(event.processed)
 
@@ -284,6 +290,15 @@ class ModelServer:
                 session_present=present,
             )
         )
+
+    def _event(self, event: Event) -> None:
+        assert self.session is not None
+        self.session.processed.add(event.sequence_id)
+        if self.takes_events:
+            assert self.session.batches.setdefault(event.batch_id, event.events) == event.events
+        else:
+            code = ErrorCode.OVERLOADED
+            self._send(Refused(sequence_id=event.sequence_id, code=code, message="m", retryable=True))
 
     def _cancel(self, cancel: Cancel) -> None:
         assert self.session is not None

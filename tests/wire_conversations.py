@@ -63,7 +63,7 @@ def submit(sequence_id: int) -> Submit:
 
 def event(sequence_id: int) -> Event:
     """An EVENT."""
-    return Event(sequence_id=sequence_id, events=(UserEvent(timestamp=1, user_id=1, action="a"),))
+    return Event(sequence_id=sequence_id, batch_id=1, events=(UserEvent(timestamp=1, user_id=1, action="a"),))
 
 
 def accepted(sequence_id: int, stream_id: int) -> Accepted:

@@ -4,7 +4,7 @@ import pytest
 
 from seedance_wire.backlog import Backlog
 from seedance_wire.errors import BacklogFullError
-from seedance_wire.messages import Cancel, Submit
+from seedance_wire.messages import Cancel, Event, Submit, UserEvent
 
 
 def submit(key: int) -> Submit:
@@ -79,3 +79,30 @@ def test_withdrawn_message_waits_for_its_answer_only_on_its_connection() -> None
     backlog.withdraw(99)
     assert (backlog.holds(unsent), backlog.holds(sent), list(backlog.submits())) == (False, True, [])
     assert backlog.resend(1) == []
+
+
+def test_backlog_gives_an_event_a_new_number_on_each_connection() -> None:
+    """Behind the requests that keep theirs; a CHECKPOINT of the former connection says nothing of it."""
+    backlog = Backlog(8)
+    event = backlog.add(
+        Event(sequence_id=1, batch_id=1, events=(UserEvent(timestamp=1, user_id=1, action="a"),))
+    )
+    request = backlog.add(submit(1))
+    backlog.sent(event, 1)
+    backlog.sent(request, 2)
+    assert backlog.deferred(event.number) is None
+    assert backlog.resend(2) == [request, event]
+    assert (request.sequence_id, event.sequence_id) == (2, None)
+    assert backlog.deferred(event.number) is event
+    backlog.confirm(2)
+    assert backlog.holds(event)
+    backlog.sent(event, 3)
+    backlog.confirm(3)
+    assert not backlog.holds(event)
+
+
+def test_backlog_defers_events_only() -> None:
+    """A request that was refused is answered."""
+    backlog = Backlog(8)
+    backlog.sent(backlog.add(submit(1)), 1)
+    assert backlog.defer(1) is None

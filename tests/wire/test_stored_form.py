@@ -1,15 +1,25 @@
 """Frames and requests as bytes in a journal."""
 
+from functools import partial
+
 import pytest
 from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
 from seedance_wire.errors import DecodeError, LocalProtocolError
-from seedance_wire.messages import Delta, Frame, Sampling, Submit
+from seedance_wire.messages import Bye, Delta, Frame, Sampling, Submit, UserEvent
 from seedance_wire.protobuf_codec import ProtobufCodec
-from seedance_wire.stored_form import dump_frame, dump_submit, load_frame, load_submit, request_fingerprint
-from tests.strategies import coded_deltas, frames, from_one, submits
+from seedance_wire.stored_form import (
+    dump_events,
+    dump_frame,
+    dump_submit,
+    load_events,
+    load_frame,
+    load_submit,
+    request_fingerprint,
+)
+from tests.strategies import coded_deltas, frames, from_one, submits, user_events
 
 SUBMIT = Submit(
     sequence_id=1, idempotency_key=b"k" * 16, prompt="p", sampling=Sampling(logit_bias={1: 1, 2: 2})
@@ -31,12 +41,24 @@ def test_request_comes_back_as_it_was(submit: Submit) -> None:
     assert load_submit(dump_submit(submit)) == submit
 
 
+@given(reported=st.lists(user_events, min_size=1, max_size=3).map(tuple))
+def test_events_come_back_as_they_were(reported: tuple[UserEvent, ...]) -> None:
+    """In their order."""
+    assert load_events(dump_events(reported)) == reported
+
+
+def test_stored_form_of_events_refuses_other_messages() -> None:
+    """A BYE is sound, and no events."""
+    with pytest.raises(DecodeError):
+        load_events(ProtobufCodec().encode((Bye(),)))
+
+
 @given(stored=st.binary(max_size=60))
 def test_stored_form_raises_only_decode_error(stored: bytes) -> None:
     """A damaged journal is an error that says so."""
-    for load in (lambda: load_frame(stored, epoch=1), lambda: load_submit(stored)):
+    for load in (partial(load_frame, epoch=1), load_submit, load_events):
         try:
-            load()
+            load(stored)
         except DecodeError:
             continue
 

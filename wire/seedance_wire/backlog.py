@@ -1,9 +1,10 @@
 """Messages of a client that the server may not have: kept until their answer has come, whatever is cut.
 
 A SUBMIT is kept until ACCEPTED or REFUSED, which the server says after it has stored it; a CANCEL until its
-stream has ended. So either can always be sent again, and is recognised: a SUBMIT by its idempotency key, a
-CANCEL by doing nothing the second time. Each has two numbers: one for the application, for ever, and its
-sequence id on the wire, which belongs to one session.
+stream has ended; an EVENT until a CHECKPOINT covers it. So each can always be sent again, and is recognised:
+a SUBMIT by its idempotency key, a CANCEL by doing nothing the second time, an EVENT by its batch id. Each has
+two numbers: one for the application, for ever, which is the batch id too, and its sequence id on the wire,
+which belongs to one session, and of an EVENT to one connection.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from attrs import define
 
 from .errors import BacklogFullError
-from .messages import Cancel, Submit
+from .messages import Cancel, Event, Submit
 
 __all__ = ["Backlog", "Entry"]
 
@@ -32,7 +33,7 @@ class Entry:
     """
 
     number: int
-    message: Submit | Cancel
+    message: Submit | Cancel | Event
     sequence_id: int | None = None
     withdrawn: bool = False
 
@@ -67,7 +68,7 @@ class Backlog:
             if isinstance(entry.message, Submit) and not entry.withdrawn
         )
 
-    def add(self, message: Submit | Cancel) -> Entry:
+    def add(self, message: Submit | Cancel | Event) -> Entry:
         """Takes a message.
 
         Raises:
@@ -103,7 +104,7 @@ class Backlog:
         entry.withdrawn = True
 
     def answer(self, sequence_id: int) -> Entry | None:
-        """Takes out the SUBMIT that has this sequence id, which was answered."""
+        """Takes out the message that has this sequence id, which was answered."""
         for entry in self._entries.values():
             if entry.sequence_id == sequence_id:
                 self.drop(entry)
@@ -117,24 +118,48 @@ class Backlog:
                 return entry
         return None
 
+    def defer(self, sequence_id: int) -> Entry | None:
+        """Returns the EVENT that has this sequence id, to be sent again under another one; None: no EVENT."""
+        for entry in self._entries.values():
+            if entry.sequence_id == sequence_id and isinstance(entry.message, Event):
+                entry.sequence_id = None
+                return entry
+        return None
+
+    def deferred(self, number: int) -> Entry | None:
+        """Returns an EVENT by its number if it is not under way on this connection."""
+        entry = self._entries.get(number)
+        waits = entry is not None and isinstance(entry.message, Event) and entry.sequence_id is None
+        return entry if waits else None
+
     def confirm(self, sequence_id: int) -> int:
-        """Notes that everything up to a sequence id is safe; returns `confirmed`."""
-        while self._sent and (self._sent[0].sequence_id or 0) <= sequence_id:
-            self._confirmed = max(self._confirmed, self._sent.popleft().number)
+        """Notes that everything up to a sequence id is safe, as a CHECKPOINT said; returns `confirmed`."""
+        for entry in self._take_confirmed(sequence_id):
+            if isinstance(entry.message, Event) and entry.sequence_id is not None:
+                self.drop(entry)
         return self._confirmed
+
+    def _take_confirmed(self, sequence_id: int) -> list[Entry]:
+        taken = []
+        while self._sent and (self._sent[0].sequence_id or 0) <= sequence_id:
+            taken.append(self._sent.popleft())
+            self._confirmed = max(self._confirmed, taken[-1].number)
+        return taken
 
     def resend(self, last_sequence_id: int) -> Sequence[Entry]:
         """Returns what to send on a new connection of the same session, in order.
 
         What the server has by its count goes first and keeps its number. The rest gets new ones: what was
-        answered meanwhile is not sent, and its number would be missing.
+        answered meanwhile is not sent, and its number would be missing. So does every EVENT: one that the
+        server has counted may be one that it refused, and the answer was lost.
         """
-        self.confirm(last_sequence_id)
+        self._take_confirmed(last_sequence_id)
         self._forget_the_connection()
         known = []
         new = []
         for entry in self._entries.values():
-            if entry.sequence_id is not None and entry.sequence_id <= last_sequence_id:
+            numbered = not isinstance(entry.message, Event) and entry.sequence_id is not None
+            if numbered and (entry.sequence_id or 0) <= last_sequence_id:
                 known.append(entry)
             else:
                 entry.sequence_id = None
@@ -142,7 +167,7 @@ class Backlog:
         return [*sorted(known, key=lambda entry: entry.sequence_id or 0), *new]
 
     def restart(self) -> Sequence[Entry]:
-        """Returns what to send in a new session: every SUBMIT. Streams to cancel are gone."""
+        """Returns what to send in a new session: every SUBMIT and EVENT. Streams to cancel are gone."""
         self._forget_the_connection()
         for entry in list(self._entries.values()):
             entry.sequence_id = None

@@ -23,7 +23,7 @@ It never waits, knows no clock and opens nothing; when to connect again is the c
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from attrs import evolve
 
@@ -34,9 +34,11 @@ from .connection import MAX_MESSAGE_BYTES, Connection, ConnectionStatistics
 from .errors import DivergedError, LocalProtocolError, MessageTooLargeError, RemoteProtocolError
 from .messages import (
     Bye,
+    Event,
     Hello,
     ResumeFailure,
     Submit,
+    UserEvent,
     Welcome,
 )
 from .running_digest import RunningDigest
@@ -227,12 +229,41 @@ class ClientSession:
         key = submit.idempotency_key
         if any(other.idempotency_key == key for other in (*self._backlog.submits(), *self._streams)):
             raise LocalProtocolError("a request under this idempotency key has not ended")
-        payload = self._codec.encode((evolve(submit, sequence_id=2**53),))  # as long as it may ever be
+        self._check_size(evolve(submit, sequence_id=2**53))  # as long as it may ever be
+        return self._outbox.add(self._backlog.add(submit))
+
+    def report(self, events: Sequence[UserEvent]) -> int:
+        """Takes events, to be sent in one EVENT as soon as there is a connection, until they are safe.
+
+        Returns:
+            Their number, which REFUSED will carry as ``sequence_id``. After one that is ``retryable`` the
+            events wait for `retry` or the next connection; after another they are gone.
+
+        Raises:
+            LocalProtocolError: The protocol does not allow them.
+            MessageTooLargeError: They are too long for the server.
+            BacklogFullError: Too many messages wait. In each case nothing has changed.
+        """
+        event = Event(sequence_id=2**53, batch_id=2**53, events=tuple(events))  # as long as it may ever be
+        self._check_size(event)
+        return self._outbox.add(self._backlog.add(event))
+
+    def retry(self, number: int) -> None:
+        """Sends events again that were refused for a while; changes nothing if they are not waiting for it.
+
+        Args:
+            number: What `report` returned.
+        """
+        entry = self._backlog.deferred(number)
+        if entry is not None:
+            self._outbox.add(entry)
+
+    def _check_size(self, message: Submit | Event) -> None:
+        payload = self._codec.encode((message,))
         size = len(payload if isinstance(payload, bytes) else payload.encode())
         limit = MAX_MESSAGE_BYTES if self.welcome is None else self.welcome.limits.max_message_bytes
         if size > limit:
             raise MessageTooLargeError(size, limit)
-        return self._outbox.add(self._backlog.add(submit))
 
     def withdraw(self, number: int) -> None:
         """Gives up a request that was not answered: no event is about it any more.

@@ -284,6 +284,7 @@ def _event_to_json(message: Event) -> dict[str, Json]:
     return {
         "type": "event",
         "sequence_id": integer(message.sequence_id),
+        "batch_id": integer(message.batch_id),
         "events": [_user_event_to_json(event) for event in message.events],
     }
 
@@ -291,6 +292,7 @@ def _event_to_json(message: Event) -> dict[str, Json]:
 def _event(fields: Fields) -> Event:
     return Event(
         sequence_id=fields.integer("sequence_id"),
+        batch_id=fields.integer("batch_id"),
         events=tuple(
             UserEvent(
                 timestamp=entry.integer("timestamp"),

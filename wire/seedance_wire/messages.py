@@ -206,11 +206,13 @@ class Ack:
 class Event:
     """Reports what happened at the client; answered by the CHECKPOINT that covers it, or REFUSED.
 
-    ``sequence_id`` is from the counter of SUBMIT and CANCEL. The server takes the events of one number once,
-    however often they are sent.
+    ``sequence_id`` is from the counter of SUBMIT and CANCEL, and another one whenever the events are sent
+    again; ``batch_id`` then is the same, never that of other events of the session, and makes that they count
+    once.
     """
 
     sequence_id: int
+    batch_id: int
     events: tuple[UserEvent, ...]
 
 

@@ -61,7 +61,8 @@ def client_envelope(message: ClientMessage) -> pb.ClientEnvelope:
             return pb.ClientEnvelope(resume=resume)
         case Event():
             events = [_user_event_to_pb(event) for event in message.events]
-            return pb.ClientEnvelope(event=pb.Event(sequence_id=message.sequence_id, events=events))
+            event = pb.Event(sequence_id=message.sequence_id, batch_id=message.batch_id, events=events)
+            return pb.ClientEnvelope(event=event)
         case Hello() | Bye():
             return _greeting_envelope(message)
 
@@ -120,7 +121,8 @@ def client_message(envelope: pb.ClientEnvelope) -> FromClient:
             )
         case "event":
             events = tuple(map(_user_event_from_pb, envelope.event.events))
-            message = Event(sequence_id=envelope.event.sequence_id, events=events)
+            sequence_id, batch_id = envelope.event.sequence_id, envelope.event.batch_id
+            message = Event(sequence_id=sequence_id, batch_id=batch_id, events=events)
         case "bye":
             message = Bye()
         case _:

@@ -1000,8 +1000,11 @@ class Event(_message.Message):
 
     SEQUENCE_ID_FIELD_NUMBER: _builtins.int
     EVENTS_FIELD_NUMBER: _builtins.int
+    BATCH_ID_FIELD_NUMBER: _builtins.int
     sequence_id: _builtins.int
     """Shares the counter of SUBMIT."""
+    batch_id: _builtins.int
+    """The client's own number of these events, from 1; the same whenever they are sent again."""
     @_builtins.property
     def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___UserEvent]:
         """1 to 1024, in the order in which they happened."""
@@ -1011,10 +1014,11 @@ class Event(_message.Message):
         *,
         sequence_id: _builtins.int = ...,
         events: _abc.Iterable[Global___UserEvent] | None = ...,
+        batch_id: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "sequence_id", b"sequence_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_id", b"batch_id", "events", b"events", "sequence_id", b"sequence_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -149,7 +149,8 @@ class SessionInbox:
             self._outbox.resume(number)
 
     def _refused(self, refused: Refused) -> None:
-        entry = self._backlog.answer(refused.sequence_id)
+        deferred = self._backlog.defer(refused.sequence_id) if refused.retryable else None
+        entry = deferred or self._backlog.answer(refused.sequence_id)
         if entry is not None and not entry.withdrawn:
             self._events.append(evolve(refused, sequence_id=entry.number))
 

@@ -16,7 +16,7 @@ from .backlog import Backlog, Entry
 from .connection import Connection
 from .envelope import MAX_ACK_ENTRIES
 from .errors import MessageTooLargeError
-from .messages import Ack, Cancel, ErrorCode, Refused, ResumeFailure, Submit
+from .messages import Ack, Cancel, ErrorCode, Event, Refused, ResumeFailure, Submit
 from .session_events import SessionEvent, StreamLost
 from .session_streams import SessionStreams
 from .state import ConnectionState
@@ -99,7 +99,8 @@ class SessionOutbox:
             live = self._streams.get(due) is not None
             return connection.send(self._streams.resume(due, connection)) if live else None
         waits = isinstance(due.message, Submit) and connection.state is ConnectionState.DRAINING
-        if waits or not self._backlog.holds(due):
+        sent = isinstance(due.message, Event) and due.sequence_id is not None
+        if waits or sent or not self._backlog.holds(due):
             return None  # until the next connection, or for good
         sequence_id = due.sequence_id or connection.next_sequence_id
         message = self._on_the_wire(due, sequence_id)
@@ -115,12 +116,14 @@ class SessionOutbox:
         self._backlog.sent(due, sequence_id)
         return payload
 
-    def _on_the_wire(self, entry: Entry, sequence_id: int) -> Submit | Cancel | None:
+    def _on_the_wire(self, entry: Entry, sequence_id: int) -> Submit | Cancel | Event | None:
         """Returns a message in the session's numbers; None, with an event, if its stream is lost."""
         message = entry.message
         if isinstance(message, Cancel):
             stream_id = self._streams.stream_id(message.stream_id)
             return None if stream_id is None else Cancel(sequence_id=sequence_id, stream_id=stream_id)
+        if isinstance(message, Event):
+            return evolve(message, sequence_id=sequence_id, batch_id=entry.number)
         if message.continues is None:
             return evolve(message, sequence_id=sequence_id)
         continues = self._streams.stream_id(message.continues)

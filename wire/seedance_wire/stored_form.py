@@ -1,4 +1,4 @@
-"""What a server keeps of frames and requests, in bytes that no connection and no encoding decided.
+"""What a server keeps of frames, requests and events, in bytes that no connection and no encoding decided.
 
 A frame is kept as `seedance.proto` has it, with its text whole and without its epoch: that is the sender's,
 so a frame that is sent again carries the epoch of whoever sends it. A request is kept as its client sent it.
@@ -8,18 +8,27 @@ Fields may be added to the schema, so what was stored before reads the same for 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 
 from google.protobuf.message import DecodeError as ParseError
 
 from . import seedance_pb2 as pb
 from .envelope import CodedDelta
 from .errors import DecodeError, LocalProtocolError
-from .messages import Frame, Submit
-from .protobuf_client import submit_from_pb, submit_to_pb
+from .messages import Event, Frame, Submit, UserEvent
+from .protobuf_client import client_envelope, client_message, submit_from_pb, submit_to_pb
 from .protobuf_frames import frame_from_pb, frame_to_pb
 from .validity import check_outgoing
 
-__all__ = ["dump_frame", "dump_submit", "load_frame", "load_submit", "request_fingerprint"]
+__all__ = [
+    "dump_events",
+    "dump_frame",
+    "dump_submit",
+    "load_events",
+    "load_frame",
+    "load_submit",
+    "request_fingerprint",
+]
 
 _OF_THE_ATTEMPT = ("sequence_id", "idempotency_key", "deadline_ms")
 """Fields of a request that say nothing of the answer."""
@@ -69,6 +78,38 @@ def dump_submit(submit: Submit) -> bytes:
         LocalProtocolError: A value is outside what the protocol allows.
     """
     return _to_pb(submit).SerializeToString(deterministic=True)
+
+
+def dump_events(events: Sequence[UserEvent]) -> bytes:
+    """Returns the stored form of reported events, `load_events` undoes it.
+
+    Raises:
+        LocalProtocolError: A value is outside what the protocol allows.
+    """
+    event = Event(sequence_id=1, batch_id=1, events=tuple(events))
+    check_outgoing(event)
+    try:
+        return client_envelope(event).SerializeToString()
+    except (TypeError, ValueError) as error:
+        raise LocalProtocolError(f"events cannot be stored: {error}") from error
+
+
+def load_events(stored: bytes) -> tuple[UserEvent, ...]:
+    """Returns the events of a stored form.
+
+    Raises:
+        DecodeError: It is no such thing.
+    """
+    envelope = pb.ClientEnvelope()
+    try:
+        envelope.ParseFromString(stored)
+    except ParseError as error:
+        raise DecodeError(f"not stored events: {error}") from None
+    if envelope.WhichOneof("message") != "event":
+        raise DecodeError("not stored events")
+    message = client_message(envelope)
+    assert isinstance(message, Event)  # noqa: S101 - what was asked for
+    return message.events
 
 
 def load_submit(stored: bytes) -> Submit:

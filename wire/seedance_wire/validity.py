@@ -197,6 +197,7 @@ def _ack(message: Ack) -> None:
 
 def _event(message: Event) -> None:
     check_number("sequence_id", message.sequence_id, 1, U64)
+    check_number("batch_id", message.batch_id, 1, U64)
     check_number("events entries", len(message.events), 1, MAX_EVENTS)
     for index, event in enumerate(message.events):
         check_number(f"events[{index}].timestamp", event.timestamp, 0, U64)

@@ -4,6 +4,7 @@ Begin with `SeedanceClient`, or with `AsyncSeedanceClient` on trio.
 """
 
 from seedance_sdk.blocking import SeedanceClient, Stream
+from seedance_sdk.circuit_breaker import CircuitChange, CircuitState
 from seedance_sdk.client import AsyncSeedanceClient
 from seedance_sdk.completion import Chunk, Completion, FinishReason, StageTiming, TokenLogprob, Usage
 from seedance_sdk.errors import (
@@ -63,6 +64,8 @@ __all__ = [
     "Bookmark",
     "CapacityExceeded",
     "Chunk",
+    "CircuitChange",
+    "CircuitState",
     "ClientClosed",
     "Completion",
     "ConnectFailed",

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Literal, Self, Unpack, overload
 
+from seedance_sdk.circuit_breaker import CircuitChange, CircuitState
 from seedance_sdk.client import AsyncSeedanceClient
 from seedance_sdk.completion import Chunk, Completion
 from seedance_sdk.limits import Limits
@@ -148,6 +149,7 @@ class SeedanceClient:
         ssl_context: For ``wss``.
         subprotocol: ``seedance.v1``, or ``seedance.v1.json`` to read along.
         on_reconnect: Called in the background thread.
+        on_circuit_change: The same.
         connector: Makes transports; for tests.
         clock: Stamps `Chunk.received_at`, in seconds.
         dice: The jitter of the waits.
@@ -165,6 +167,7 @@ class SeedanceClient:
         ssl_context: ssl.SSLContext | None = None,
         subprotocol: str = "seedance.v1",
         on_reconnect: Callable[[ReconnectDetails], object] | None = None,
+        on_circuit_change: Callable[[CircuitChange], object] | None = None,
         connector: Connector | None = None,
         clock: Callable[[], float] = time.monotonic,
         dice: Callable[[], float] = random.random,
@@ -177,16 +180,23 @@ class SeedanceClient:
             ssl_context=ssl_context,
             subprotocol=subprotocol,
             on_reconnect=on_reconnect,
+            on_circuit_change=on_circuit_change,
             connector=connector,
             clock=clock,
             dice=dice,
         )
+        self._client = client
         self._description = repr(client).replace("Async", "", 1)
         # The goodbye, then the socket: each has its own bound, and the thread needs a moment around them.
         self._portal = Portal(client, close_timeout_s=2 * limits.close_timeout_s + 1)
 
     def __repr__(self) -> str:
         return self._description
+
+    @property
+    def circuit(self) -> CircuitState:
+        """What the endpoint is trusted with; see `CircuitState`."""
+        return self._client.circuit
 
     @overload
     def chat(

@@ -39,10 +39,11 @@ from seedance_sdk.errors import (
     Unsupported,
     UpgradeRefused,
 )
+from seedance_wire.client_session import StreamLost as StreamLostEvent
 from seedance_wire.errors import CloseCode
 from seedance_wire.messages import Error, ErrorCode, Refused, ResumeFailure
 
-__all__ = ["error_of_close", "error_of_resume", "error_of_status", "error_of_wire"]
+__all__ = ["error_of_close", "error_of_loss", "error_of_resume", "error_of_status", "error_of_wire"]
 
 _BY_CODE: dict[ErrorCode, type[SeedanceError]] = {
     kind.code: kind
@@ -164,3 +165,19 @@ def error_of_resume(
     if last_id:
         message += f"; it has pieces {first_available_id} to {last_id}"
     return kind(message, first_available_id=first_available_id, last_id=last_id)
+
+
+def error_of_loss(event: StreamLostEvent, ended_by: SeedanceError | None) -> SeedanceError:
+    """Returns the exception for a stream, or a request, that can't be had any more.
+
+    Args:
+        event: What the session's core says; with no failure, the stream was bound to its connection.
+        ended_by: Why that connection ended, if it did.
+    """
+    if event.failure is not None:
+        return error_of_resume(
+            event.failure, first_available_id=event.first_available_id, last_id=event.last_id
+        )
+    if ended_by is None or isinstance(ended_by, RequestTooLarge):  # that is the fault of another request
+        return ConnectionLost("the stream was lost with its connection")
+    return ended_by

@@ -20,6 +20,8 @@ from typing import Literal, Self, Unpack, overload
 import sniffio
 import trio
 
+from seedance_sdk.circuit import Circuit
+from seedance_sdk.circuit_breaker import CircuitChange, CircuitState
 from seedance_sdk.completion import Completion
 from seedance_sdk.endpoint import Endpoint
 from seedance_sdk.errors import ClientClosed, StreamNotFound, UnsupportedEventLoop
@@ -82,6 +84,7 @@ class AsyncSeedanceClient:
         ssl_context: For ``wss``; by default Python's, which checks certificate and host name.
         subprotocol: ``seedance.v1``, or ``seedance.v1.json`` to read along.
         on_reconnect: Called before each attempt to connect again, for logs and counters; must return soon.
+        on_circuit_change: Called when the endpoint's circuit breaker opens, half opens or closes; the same.
         connector: Makes transports; for tests, see `seedance_sdk.testing`.
         clock: Stamps `Chunk.received_at`, in seconds.
         dice: Uniform in [0, 1): the jitter of the waits.
@@ -99,6 +102,7 @@ class AsyncSeedanceClient:
         ssl_context: ssl.SSLContext | None = None,
         subprotocol: str = "seedance.v1",
         on_reconnect: Callable[[ReconnectDetails], object] | None = None,
+        on_circuit_change: Callable[[CircuitChange], object] | None = None,
         connector: Connector | None = None,
         clock: Callable[[], float] = time.monotonic,
         dice: Callable[[], float] = random.random,
@@ -109,6 +113,7 @@ class AsyncSeedanceClient:
         self._clock = clock
         self._dice = dice
         self._on_reconnect = on_reconnect
+        self._circuit = Circuit(self._endpoint.url, on_circuit_change)
         self._background: AbstractAsyncContextManager[trio.Nursery] | None = None
         self._nursery: trio.Nursery | None = None
         self._closed = False
@@ -117,6 +122,11 @@ class AsyncSeedanceClient:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._endpoint.url}>"
+
+    @property
+    def circuit(self) -> CircuitState:
+        """What the endpoint is trusted with; see `CircuitState`."""
+        return self._circuit.state
 
     # ---- requests
 
@@ -286,6 +296,7 @@ class AsyncSeedanceClient:
             self._endpoint.subprotocol,
             self._limits,
             self._clock,
+            circuit=self._circuit,
             bookmark=bookmark,
             dice=self._dice,
             on_reconnect=self._on_reconnect,

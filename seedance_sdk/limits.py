@@ -28,7 +28,11 @@ class Limits:
         close_timeout_s: A clean close; after it the socket is torn down.
         ack_interval_s: At least this long between two ACK messages of a connection; the protocol's 20 ms.
         reconnect_timeout_s: From the loss of a connection until the server greets again; then its streams
-            fail. Restarting a server and loading a model takes about that long.
+            fail. Restarting a server and loading a large model takes about that long, and the circuit breaker
+            has tried seven times by then: its pauses of 1, 2, 4, 8, 16 and 30 s make 61.
+        heartbeat_silence_s: While somebody waits for a server that says nothing, it is asked for a sign of
+            life after that long. The protocol's figure.
+        heartbeat_timeout_s: Until that must have come; then the connection counts as cut. The protocol's too.
         max_message_bytes: One inbound message; the protocol's default.
         max_streams: Streams at once on one connection; the server may allow fewer. Further requests wait.
         max_sessions: Sessions kept, so that ``continues`` finds earlier turns after their server left, at a
@@ -46,7 +50,9 @@ class Limits:
     send_timeout_s: float = field(default=10.0, validator=_positive)
     close_timeout_s: float = field(default=2.0, validator=_positive)
     ack_interval_s: float = field(default=0.020, validator=_positive)
-    reconnect_timeout_s: float = field(default=60.0, validator=_positive)
+    reconnect_timeout_s: float = field(default=100.0, validator=_positive)
+    heartbeat_silence_s: float = field(default=10.0, validator=_positive)
+    heartbeat_timeout_s: float = field(default=5.0, validator=_positive)
     max_message_bytes: int = field(default=262_144, validator=_positive)
     max_streams: int = field(default=64, validator=_positive)
     max_sessions: int = field(default=8, validator=_positive)

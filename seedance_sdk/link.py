@@ -16,8 +16,11 @@ from typing import Protocol
 
 import trio
 
+from seedance_sdk.circuit import Circuit
+from seedance_sdk.circuit_breaker import ConnectionAttempt
 from seedance_sdk.errors import ConnectFailed, ConnectionLost, Diverged, ProtocolError, SeedanceError
 from seedance_sdk.limits import Limits
+from seedance_sdk.liveness import Liveness
 from seedance_sdk.outbox import Outbox
 from seedance_sdk.reconnect import Outage, Reaction, ReconnectDetails, reaction_to
 from seedance_sdk.transport import Transport
@@ -60,6 +63,7 @@ class Link:
         owner: What takes the events.
         limits: Every bound.
         outage: Decides about attempts.
+        circuit: Holds them back where the endpoint fails again and again.
         on_reconnect: Called before each wait for another connection.
 
     Attributes:
@@ -75,6 +79,7 @@ class Link:
         owner: LinkOwner,
         limits: Limits,
         outage: Outage,
+        circuit: Circuit,
         on_reconnect: Callable[[ReconnectDetails], object] | None,
     ) -> None:
         self.connected = False
@@ -85,6 +90,9 @@ class Link:
         self._owner = owner
         self._limits = limits
         self._outage = outage
+        self._circuit = circuit
+        self._attempt = ConnectionAttempt()
+        self._liveness = Liveness(circuit, limits, needed=lambda: owner.needed > 0)
         self._on_reconnect = on_reconnect
         self._wanted = trio.Event()
         self._over: SeedanceError | None = None  # why the present connection ended
@@ -112,7 +120,10 @@ class Link:
                 self._wanted = trio.Event()
                 await self._wanted.wait()
                 self._outage.note_welcome()  # nobody missed it until now
-            details = self._outage.next_attempt(error, trio.current_time(), streams=self._owner.needed)
+            now_s, hold_s = trio.current_time(), self._circuit.wait_s
+            details = self._outage.next_attempt(
+                error, now_s, streams=self._owner.needed, at_least_s=hold_s if hold_s < math.inf else 0.0
+            )
             if details is None:
                 return self._given_up(error)
             self._tell(details)
@@ -137,6 +148,7 @@ class Link:
         deadline = self._outage.deadline(now_s) if self.opened.is_set() else math.inf
         try:
             with trio.CancelScope(deadline=deadline) as self._patience:
+                self._attempt = await self._circuit.attempt()
                 async with self._connect() as transport:
                     await self._serve(transport)
             if self._patience.cancelled_caught:
@@ -144,6 +156,7 @@ class Link:
         except SeedanceError as error:
             self._end(error)
         finally:
+            self._circuit.ended(self._attempt, self._over)
             self._core.connection_lost()
             self._drain()  # what the loss itself has ended
             self._outbox.shut()
@@ -176,6 +189,7 @@ class Link:
                 waited = f"{self._limits.handshake_timeout_s:g} s"
                 self._end(ConnectFailed(f"the server did not answer HELLO within {waited}"))
                 nursery.cancel_scope.cancel()
+            nursery.start_soon(until_over, partial(self._liveness.watch, transport.ping, self._attempt))
         if isinstance(self._over, ProtocolError | Diverged):
             await transport.aclose(self._over.close_code or 4400)
         else:
@@ -184,6 +198,7 @@ class Link:
     async def _read(self, transport: Transport) -> None:
         while True:
             data = await transport.receive()
+            self._liveness.note_heard()
             try:
                 self._core.receive_data(data)
             finally:  # what came before a fault is sound
@@ -197,6 +212,7 @@ class Link:
     def note_welcome(self) -> None:
         """The server has greeted."""
         self.connected = True
+        self._circuit.welcomed(self._attempt)
         self._patience.deadline = math.inf
         self._outage.note_welcome()
         self._outbox.open()
@@ -206,6 +222,7 @@ class Link:
     def note_progress(self) -> None:
         """The session did something of use."""
         self._outage.note_progress()
+        self._circuit.progressed()
 
     def _end(self, error: SeedanceError) -> None:
         """Notes why the connection ended, or must; the first reason counts, the others follow from it."""

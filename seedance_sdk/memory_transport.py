@@ -28,6 +28,8 @@ class MemoryWire:
         close_code: What the server closed it with.
         close_reason: And why, in its words.
         client_close_code: What the client closed it with, or None while it has not.
+        answers_pings: Whether the server is alive; set it to False for one that hangs.
+        pings: Payloads of those that came.
     """
 
     def __init__(self) -> None:
@@ -36,6 +38,8 @@ class MemoryWire:
         self.close_code = 1006
         self.close_reason = ""
         self.client_close_code: int | None = None
+        self.answers_pings = True
+        self.pings: list[bytes] = []
 
     def close(self, code: int = 1006, reason: str = "") -> None:
         """Closes it from the server's side; the client still gets what is on its way."""
@@ -64,6 +68,13 @@ class MemoryTransport:
             return await self.wire.at_client.receive()
         except (trio.EndOfChannel, trio.ClosedResourceError):
             raise error_of_close(self.wire.close_code, self.wire.close_reason) from None
+
+    async def ping(self, payload: bytes) -> None:
+        """Is answered at once, or never."""
+        await trio.lowlevel.checkpoint()
+        self.wire.pings.append(payload)
+        if not self.wire.answers_pings:
+            await trio.sleep_forever()
 
     async def aclose(self, code: int = 1000, reason: str = "") -> None:
         """Closes it from the client's side."""

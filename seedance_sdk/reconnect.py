@@ -23,6 +23,7 @@ __all__ = [
     "Reaction",
     "ReconnectDetails",
     "full_jitter",
+    "is_failure",
     "reaction_to",
 ]
 
@@ -82,6 +83,8 @@ CLOSE_REACTIONS: Mapping[int, Reaction] = MappingProxyType(
 
 _WAITING_STATUSES = frozenset({429, 503})
 _PASSING_STATUSES = frozenset({408, 425})
+_NO_FAILURES = frozenset({1000, 4400, 4408, 4412, 4413})
+"""Close codes after which one goes on, and that say nothing against the endpoint."""
 
 
 def reaction_to(error: SeedanceError) -> Reaction:
@@ -102,6 +105,16 @@ def _reaction_to_status(status: int) -> Reaction:
     if status in _WAITING_STATUSES:
         return Reaction.WAIT
     return Reaction.RESUME if status >= 500 or status in _PASSING_STATUSES else Reaction.RAISE
+
+
+def is_failure(error: SeedanceError) -> bool:
+    """Says whether the end of a connection, or of an attempt to make one, counts against its endpoint (S31).
+
+    A server that leaves in order, sheds load, refuses, or parts with one slow client is there and works.
+    """
+    if error.close_code is not None and error.status is None:
+        return reaction_to(error) is Reaction.RESUME and error.close_code not in _NO_FAILURES
+    return reaction_to(error) is Reaction.RESUME and error.status not in _PASSING_STATUSES
 
 
 def full_jitter(
@@ -158,13 +171,16 @@ class Outage:
         """Until when a WELCOME must have come."""
         return (now_s if self._began is None else self._began) + self._timeout_s
 
-    def next_attempt(self, error: SeedanceError, now_s: float, *, streams: int) -> ReconnectDetails | None:
+    def next_attempt(
+        self, error: SeedanceError, now_s: float, *, streams: int, at_least_s: float = 0.0
+    ) -> ReconnectDetails | None:
         """Decides about the next attempt.
 
         Args:
             error: What ended the connection or the last attempt.
             now_s: The present, in seconds on a clock that does not go back.
             streams: For the details.
+            at_least_s: No attempt is made before; the circuit breaker's word.
 
         Returns:
             When to try, or None to give up: the error is final, or the time would be over before the attempt.
@@ -177,7 +193,7 @@ class Outage:
         asked_s = 0.0
         if reaction is Reaction.WAIT:
             asked_s = WAIT_S if error.retry_after_ms is None else error.retry_after_ms / 1000
-        left_s = self._began + self._timeout_s - now_s - asked_s
+        left_s = self._began + self._timeout_s - now_s - max(asked_s, at_least_s)
         if left_s < SHORTEST_S:
             return None
         wait_s = next(self._waits)
@@ -186,7 +202,7 @@ class Outage:
         self._attempt += 1
         return ReconnectDetails(
             attempt=self._attempt,
-            wait_for_s=asked_s + min(wait_s, left_s / 2),  # the last attempts need time of their own
+            wait_for_s=max(at_least_s, asked_s + min(wait_s, left_s / 2)),  # the last ones need time too
             waited_so_far_s=now_s - self._began,
             caused_by=error,
             streams=streams,

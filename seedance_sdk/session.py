@@ -18,10 +18,10 @@ from importlib.metadata import version
 import trio
 from attrs import evolve
 
-from seedance_sdk.causes import error_of_close, error_of_resume, error_of_wire
+from seedance_sdk.causes import error_of_close, error_of_loss, error_of_wire
+from seedance_sdk.circuit import Circuit
 from seedance_sdk.errors import (
     ClientClosed,
-    ConnectionLost,
     InvalidRequest,
     RequestTooLarge,
     SeedanceError,
@@ -63,6 +63,7 @@ class Session:
         subprotocol: The encoding that the transports agree on.
         limits: Every bound.
         clock: Seconds on a clock that does not go back; stamps arrivals.
+        circuit: The endpoint's, shared with the client's other sessions; None for one of its own.
         bookmark: The session to take over; None for a new one.
         dice: Uniform in [0, 1): the jitter of the waits.
         on_reconnect: Called before each wait for another connection.
@@ -75,6 +76,7 @@ class Session:
         limits: Limits,
         clock: Callable[[], float],
         *,
+        circuit: Circuit | None = None,
         bookmark: Bookmark | None = None,
         dice: Callable[[], float] = random.random,
         on_reconnect: Callable[[ReconnectDetails], object] | None = None,
@@ -91,7 +93,11 @@ class Session:
         self._first_bookmark = bookmark
         self._outbox = Outbox(self._core, limits.ack_interval_s)
         outage = Outage(limits.reconnect_timeout_s, dice=dice)
-        self._link = Link(connect, self._core, self._outbox, self, limits, outage, on_reconnect)
+        self._circuit = circuit or Circuit()
+        self._link = Link(
+            connect, self._core, self._outbox, self, limits, outage, self._circuit, on_reconnect
+        )
+        self._waiting = 0  # for their turn to ask
         self._scope = trio.CancelScope()
         self._ended = trio.Event()
         self._error: SeedanceError | None = None
@@ -125,7 +131,7 @@ class Session:
     @property
     def needed(self) -> int:
         """How many requests and streams need a connection; see `LinkOwner`."""
-        return sum(not generation.detached for generation in self._live)
+        return self._waiting + sum(not generation.detached for generation in self._live)
 
     # ---- its life
 
@@ -140,11 +146,7 @@ class Session:
             self._ended.set()
 
     async def aclose(self) -> None:
-        """Cancels live streams, says BYE and closes, in ``close_timeout_s`` at most.
-
-        Readers get `ClientClosed`. Where a stream was detached, the server is not told goodbye, so that it
-        keeps the session.
-        """
+        """Cancels live streams, says BYE if none is detached, and closes in ``close_timeout_s`` at most."""
         self.retire()
         with trio.move_on_after(self._limits.close_timeout_s):
             await self._ended.wait()
@@ -174,6 +176,7 @@ class Session:
         self._link.opened.set()
         self._settled.set()
         self._slots.total_tokens = math.inf
+        self._circuit.wake()
 
     # ---- requests
 
@@ -198,6 +201,15 @@ class Session:
         while self._draining and request.session_id is not None:
             await self._settled.wait()
         self._raise_if_over()
+        self._waiting += 1
+        try:
+            turn = await self._circuit.turn(lambda: self.over or self._draining)
+        finally:
+            self._waiting -= 1
+        with turn:
+            return await self._ask(request, deadline)
+
+    async def _ask(self, request: Request, deadline: float) -> Generation | None:
         generation = Generation(request, deadline, self, self._limits, self._clock)
         await self._slots.acquire_on_behalf_of(generation)
         if self._draining:
@@ -278,10 +290,8 @@ class Session:
             raise Unsupported(f"nobody can go on with this stream: {error}") from None
 
     def _submit(self, generation: Generation, request: Request) -> None:
-        if generation.discarding or generation.ended:  # given up before its turn: nothing is sent
-            self._forget(generation)
-        elif self._draining:  # GOAWAY came before its turn: another session can have it
-            generation.answered.set()
+        if generation.discarding or generation.ended or self._draining:
+            generation.answered.set()  # given up before its turn, or GOAWAY came: another session can have it
             self._forget(generation)
         else:
             try:
@@ -352,14 +362,7 @@ class Session:
 
     def _lose(self, event: StreamLost) -> None:
         """A stream, or a request that was not answered, can't be had any more."""
-        if event.failure is None:
-            error = self._link.ended_by
-            if error is None or isinstance(error, RequestTooLarge):  # that is the fault of another request
-                error = ConnectionLost("the stream was lost with its connection")
-        else:
-            error = error_of_resume(
-                event.failure, first_available_id=event.first_available_id, last_id=event.last_id
-            )
+        error = error_of_loss(event, self._link.ended_by)
         if event.stream_id is not None:
             generation = self._streams.pop(event.stream_id, None)
         else:
@@ -373,9 +376,8 @@ class Session:
 
     def shed(self, error: SeedanceError) -> None:
         """Fails the longest request that waits for its answer; see `LinkOwner`."""
-        waiting = [(len(repr(generation.request)), number) for number, generation in self._submitted.items()]
-        if waiting:
-            _, number = max(waiting)
+        if self._submitted:
+            number = max(self._submitted, key=lambda number: len(repr(self._submitted[number].request)))
             self._core.withdraw(number)
             self._refuse(self._submitted.pop(number), error)
 

@@ -66,6 +66,13 @@ class Transport(Protocol):
             SeedanceError: The connection is over; it says why.
         """
 
+    async def ping(self, payload: bytes) -> None:
+        """Sends a WebSocket ping and waits for its pong, for as long as its caller lets it.
+
+        Raises:
+            SeedanceError: The connection is over; it says why.
+        """
+
     async def aclose(self, code: int = 1000, reason: str = "") -> None:
         """Closes cleanly where the peer lets it, and in any case."""
 
@@ -104,6 +111,13 @@ class WebSocketTransport:
             raise self._over() from None
         self._stream.note_message()
         return message
+
+    async def ping(self, payload: bytes) -> None:
+        """Waits for a pong; if cancelled, one that comes late is ignored."""
+        try:
+            await self._websocket.ping(payload)
+        except (ConnectionClosed, LocalProtocolError):
+            raise self._over() from None
 
     async def aclose(self, code: int = 1000, reason: str = "") -> None:
         """Closes with the handshake in ``close_timeout_s``, and in any case; never raises for a dead peer."""

@@ -22,6 +22,7 @@ from seedance_sdk.reconnect import (
     Reaction,
     ReconnectDetails,
     full_jitter,
+    is_failure,
     reaction_to,
 )
 from seedance_wire.errors import CloseCode
@@ -95,6 +96,39 @@ def test_status_of_a_refused_upgrade_has_its_reaction(status: int, reaction: Rea
 def test_failure_of_this_side_has_its_reaction(error: SeedanceError, reaction: Reaction) -> None:
     """A server that broke the protocol would break it again, whatever code this side closed with."""
     assert reaction_to(error) is reaction
+
+
+@pytest.mark.parametrize(
+    ("error", "counts"),
+    [
+        *((error_of_close(code, ""), True) for code in (1005, 1006, 1011, 1012, 1015, 3000)),
+        *(
+            (error_of_close(code, ""), False)
+            for code in (1000, 1001, 1009, 1013, 4001, 4408, 4409, 4412, 4429)
+        ),
+        *((error_of_status(status, "", None), True) for status in (500, 502, 504)),
+        *((error_of_status(status, "", None), False) for status in (401, 408, 425, 429, 503)),
+        (ConnectFailed("refused"), True),
+        (ConnectFailed("wrong certificate", retryable=False), False),
+        (ProtocolError("no frames", close_code=1002), False),
+        (Diverged("another text", close_code=4400), False),
+        (ClientClosed("closed"), False),
+    ],
+)
+def test_end_of_a_connection_counts_against_its_endpoint_only_where_that_is_away(
+    error: SeedanceError, counts: bool
+) -> None:
+    """A server that says goodbye, sheds load or parts with one client is there."""
+    assert is_failure(error) is counts
+
+
+def test_outage_is_given_up_where_the_circuit_stays_open_for_longer_than_is_left() -> None:
+    """The breaker's pause is a least wait; one that ends too late is the end."""
+    outage = Outage(60, dice=lambda: 1.0)
+    found = outage.next_attempt(CUT, 0, streams=1, at_least_s=16)
+    assert found is not None
+    assert found.wait_for_s == 16
+    assert outage.next_attempt(CUT, 31, streams=1, at_least_s=30) is None
 
 
 def test_full_jitter_spreads_from_zero_to_a_doubling_ceiling() -> None:

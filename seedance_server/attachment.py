@@ -13,23 +13,20 @@ It must not know sockets or encodings.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Awaitable, Callable
-from functools import partial
 
 import structlog
 import trio
-from attrs import define, field
 
 from seedance_server.admission import Admission
 from seedance_server.checkpoints import Checkpoints
 from seedance_server.config import Config
 from seedance_server.errors import OutboxClosed, RequestRefused, SessionLost
-from seedance_server.frame_source import FrameSource
-from seedance_server.journal.errors import JournalError, StreamTruncated
+from seedance_server.journal.errors import JournalError
+from seedance_server.journal.records import Submission
 from seedance_server.outbox import Outbox
 from seedance_server.requests import Requests, ResumeRefused
-from seedance_server.sender import Sender
+from seedance_server.senders import Senders
 from seedance_server.session import Session
 from seedance_server.stream import Stream
 from seedance_wire.errors import CloseCode, RemoteProtocolError
@@ -51,16 +48,6 @@ _log = structlog.get_logger(__name__)
 
 _REFUSAL_WAIT_S = 1.0
 """How long a refusal waits to be noted: one because the journal is slow or full must not wait for it."""
-
-
-@define(eq=False)
-class _Sending:
-    """A sender at work."""
-
-    sender: Sender
-    stream: Stream | None
-    scope: trio.CancelScope = field(factory=trio.CancelScope)
-    done: trio.Event = field(factory=trio.Event)
 
 
 class Attachment:
@@ -97,15 +84,14 @@ class Attachment:
         self._session: Session | None = None
         self._epoch = 0
         self._checkpoints: Checkpoints | None = None
-        self._sendings: dict[int, _Sending] = {}
+        self._senders: Senders | None = None
         self._pending = 0
-        self._is_over = False
 
     # ---- told by the registry
 
     def end(self, code: CloseCode, reason: str) -> None:
         """Closes the connection: it hasn't the session any more, so it says and does nothing more in it."""
-        self._stop()
+        self.senders.close()
         self._end(code, reason)
 
     def open(self, session: Session, epoch: int) -> None:
@@ -120,25 +106,27 @@ class Attachment:
             wall_clock=self._requests.wall_clock,
         )
         self._nursery.start_soon(self._checkpoints.run)
+        self._senders = Senders(
+            nursery=self._nursery,
+            outbox=self._outbox,
+            epoch=epoch,
+            checkpoints=self._checkpoints,
+            end=self._end,
+            on_done=self._check_idle,
+        )
+
+    def bye(self) -> None:
+        """The client has nothing more to say: what it was told of too late, if at all, needs no grace."""
+        self.senders.forgo_grace()
 
     def close(self) -> None:
         """The connection is over: streams that were to end with it do. Before its tasks are cancelled."""
-        self._stop()
-        if self._session is not None:
-            self._session.detach(self)
-
-    def _stop(self) -> None:
-        self._is_over = True
-        for sending in self._sendings.values():
-            sending.scope.cancel()
+        self.senders.close()
+        self.session.detach(self)
 
     def leave(self, code: ErrorCode, message: str) -> None:
         """The server goes: what lives with the connection ends with an error, the rest stays as it is."""
-        for sending in tuple(self._sendings.values()):
-            if sending.stream is not None and not sending.stream.is_durable:
-                sending.stream.fail(code, message)
-            else:
-                sending.scope.cancel()
+        self.senders.leave(code, message)
 
     @property
     def session(self) -> Session:
@@ -147,9 +135,15 @@ class Attachment:
         return self._session
 
     @property
+    def senders(self) -> Senders:
+        """What is being sent; only once it is open."""
+        assert self._senders is not None  # noqa: S101
+        return self._senders
+
+    @property
     def is_idle(self) -> bool:
         """Whether nothing is being worked on or sent."""
-        return self._pending == 0 and not self._sendings
+        return self._pending == 0 and not self.senders
 
     def _check_idle(self) -> None:
         if self.is_idle:
@@ -159,7 +153,7 @@ class Attachment:
 
     def submit(self, submit: Submit) -> None:
         """Starts work on a request."""
-        if self._is_over:
+        if self.senders.is_over:
             return
         deadline_ms = float("inf") if submit.deadline_ms is None else submit.deadline_ms
         deadline_s = trio.current_time() + deadline_ms / 1e3
@@ -172,7 +166,7 @@ class Attachment:
         self._start(self._submit, submit, deadline_s)
 
     def _check_own_limit(self) -> None:
-        busy = max(len(self._sendings), len(self.session.streams))
+        busy = max(len(self.senders), len(self.session.streams))
         if self._pending + busy >= self._config.max_streams:
             raise RequestRefused(
                 ErrorCode.OVERLOADED,
@@ -185,7 +179,7 @@ class Attachment:
         self._start(self._refuse, sequence_id, refusal)
 
     def _start(self, work: Callable[..., Awaitable[None]], *arguments: object) -> None:
-        if self._is_over:
+        if self.senders.is_over:
             return
         self._pending += 1
         self._nursery.start_soon(self._work, work, *arguments)
@@ -193,9 +187,12 @@ class Attachment:
     async def _work(self, work: Callable[..., Awaitable[None]], *arguments: object) -> None:
         """One message's task; whatever goes wrong in it ends in here."""
         try:
-            await work(*arguments)
-        except (OutboxClosed, SessionLost):
+            with self.session.in_use():
+                await work(*arguments)
+        except SessionLost:
             return  # the connection is closing, there is nobody to tell
+        except OutboxClosed:
+            self._end(CloseCode.SLOW_READER, "answers aren't being read")  # unless it is closing anyway
         except RemoteProtocolError as error:
             self._end(error.close_code, str(error))
         except JournalError as error:
@@ -227,42 +224,49 @@ class Attachment:
 
     async def _submit(self, submit: Submit, deadline_s: float) -> None:
         stream: Stream | None = None
+        is_told = False
         try:
             with trio.CancelScope(deadline=deadline_s) as patience:
                 prepared = await self._requests.prepare(self.session, submit)
                 async with self.session.submitting:  # ACCEPTED in the order of the streams' numbers
                     submission = await self._requests.commit(self.session, submit, prepared)
                     # No checkpoint from here: the request is a stream, and whoever asked is told.
-                    record = submission.stream
                     if not submission.replayed:
-                        stream = self._requests.start(
-                            self.session, record.stream_id, submit, prepared, deadline_s
-                        )
-                    self._outbox.put_control(
-                        Accepted(
-                            sequence_id=submit.sequence_id,
-                            stream_id=record.stream_id,
-                            durability=self._requests.durability_of(submit),
-                            replayed=submission.replayed,
-                            first_available_id=record.first_available_id,
-                            last_id=record.last_id,
-                        )
-                    )
-                    if stream is not None:
-                        self._send(stream.id, self._requests.source(self.session, stream), stream)
-                    self._note_processed()
+                        stream_id = submission.stream.stream_id
+                        stream = self._requests.start(self.session, stream_id, submit, prepared, deadline_s)
+                    is_told = self._tell(submit, submission, stream)
             if patience.cancelled_caught:
                 await self._refuse(submit.sequence_id, _too_late())
         except RequestRefused as refusal:
             await self._refuse(submit.sequence_id, refusal)
-        except OutboxClosed:
-            self._is_over = True
-            raise
         finally:
             if stream is None:
                 self._admission.leave(self.session.tenant)
-            elif stream.id not in self._sendings:
-                self._note_unread(stream)  # nobody could be told of it
+            elif not is_told:
+                self.senders.disown(stream)
+
+    def _tell(self, submit: Submit, submission: Submission, stream: Stream | None) -> bool:
+        """Answers a request that was committed, and sends its stream; False if the connection is over.
+
+        The commit isn't cut short with the connection, so it may end after it.
+        """
+        if self.senders.is_over:
+            return False
+        record = submission.stream
+        self._outbox.put_control(
+            Accepted(
+                sequence_id=submit.sequence_id,
+                stream_id=record.stream_id,
+                durability=self._requests.durability_of(submit),
+                replayed=submission.replayed,
+                first_available_id=record.first_available_id,
+                last_id=record.last_id,
+            )
+        )
+        if stream is not None:
+            self.senders.send(stream.id, self._requests.source(self.session, stream), stream)
+        self._note_processed()
+        return True
 
     def cancel(self, cancel: Cancel) -> None:
         """Ends a stream early; one that has ended already is none of anybody's business."""
@@ -281,30 +285,17 @@ class Attachment:
         self._note_processed()
 
     def acknowledge(self, ack: Ack) -> None:
-        """Moves the windows of the streams named.
-
-        Raises:
-            RemoteProtocolError: A frame never was sent.
-        """
-        now_s = trio.current_time()
-        for stream_id, frame_id in ack.processed:
-            if (sending := self._sendings.get(stream_id)) is not None:
-                sending.sender.acknowledge(frame_id, now_s)
-                if sending.stream is not None:
-                    sending.stream.note_progress()
-
-    # ---- sending streams
+        """See `Senders.acknowledge`."""
+        self.senders.acknowledge(ack)
 
     def resume(self, resume: Resume) -> None:
         """Stops what is being sent of a stream and starts it again behind the client's last frame."""
-        if (sending := self._sendings.get(resume.stream_id)) is not None:
-            sending.scope.cancel()
+        self.senders.discontinue(resume.stream_id)
         self._start(self._resume, resume)
 
     async def _resume(self, resume: Resume) -> None:
         stream_id = resume.stream_id
-        if (sending := self._sendings.get(stream_id)) is not None:
-            await sending.done.wait()
+        await self.senders.stopped(stream_id)
         try:
             found = await self._requests.find(self.session, resume)
         except ResumeRefused as refusal:
@@ -330,69 +321,13 @@ class Attachment:
             )
         )
         if found.is_live or resume.last_processed_id < found.last_id:
-            self._send(
+            self.senders.send(
                 stream_id, found.source, found.stream, after_id=resume.last_processed_id, digest=found.digest
             )
-
-    def _send(
-        self,
-        stream_id: int,
-        source: FrameSource,
-        stream: Stream | None,
-        *,
-        after_id: int = 0,
-        digest: hashlib._Hash | None = None,
-    ) -> None:
-        assert self._checkpoints is not None  # noqa: S101 - open
-        sender = Sender(
-            source,
-            self._outbox,
-            stream_id=stream_id,
-            epoch=self._epoch,
-            after_id=after_id,
-            digest=hashlib.sha256() if after_id == 0 else digest,
-            on_sent=partial(self._note_sent, stream, stream_id),
-            on_last=self._checkpoints.push,
-            on_first_written=None if stream is None else stream.note_first_written,
-            on_unsendable=None if stream is None else partial(stream.fail, retryable=False),
-        )
-        sending = self._sendings[stream_id] = _Sending(sender, stream)
-        if stream is not None:
-            stream.add_reader(sender)
-        self._nursery.start_soon(self._run_sender, stream_id, sending)
-
-    def _note_sent(self, stream: Stream | None, stream_id: int, frame_id: int, digest: bytes | None) -> None:
-        if self._checkpoints is not None and (stream is None or stream.is_durable):
-            self._checkpoints.note_frame(stream_id, frame_id, digest)
 
     def _note_processed(self) -> None:
         if self._checkpoints is not None:
             self._checkpoints.note_message()
-
-    def _note_unread(self, stream: Stream) -> None:
-        """A stream isn't sent here any more before its end: was that the connection's end?"""
-        if self._is_over and stream.cancel_on_disconnect:
-            stream.cancel()
-
-    async def _run_sender(self, stream_id: int, sending: _Sending) -> None:
-        try:
-            with sending.scope:
-                await sending.sender.run()
-        except OutboxClosed:
-            self._is_over = True
-        except StreamTruncated:
-            self._end(CloseCode.JOURNAL_GONE, f"frames of stream {stream_id} were deleted while being read")
-        except JournalError as error:
-            _log.warning("journal can't be read", session=self.session.id, reason=str(error))
-            self._end(CloseCode.FENCED, "the journal failed: come back")
-        finally:
-            if self._sendings.get(stream_id) is sending:
-                del self._sendings[stream_id]
-            if sending.stream is not None:
-                sending.stream.remove_reader(sending.sender)
-                self._note_unread(sending.stream)
-            sending.done.set()
-            self._check_idle()
 
 
 def _too_late() -> RequestRefused:

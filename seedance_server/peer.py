@@ -211,6 +211,7 @@ class Peer:
             event = await self._next_event()
             self._charge(event)
             if isinstance(event, Bye):
+                attachment.bye()
                 return Farewell(CloseCode.NORMAL)
             self._handle(attachment, event)
 
@@ -236,9 +237,7 @@ class Peer:
             end=self._end_with,
             on_idle=self._close_if_idle,
         )
-        entrance = await self._registry.enter(
-            self._tenant, hello.session_id, hello.resume_token, attachment
-        )
+        entrance = await self._registry.enter(self._tenant, hello.session_id, hello.resume_token, attachment)
         # No checkpoint from here: what has the session is told to give it back when this connection ends.
         self._attachment = attachment
         if entrance.is_present:

@@ -52,6 +52,9 @@ class Sender:
         on_last: Called before the terminal frame is put: what is to be said of the stream is said now.
         on_first_written: Called once the stream's first frame has left for the socket.
         on_unsendable: Called with why, where a frame fits no message: the stream ends here with an ERROR.
+
+    Attributes:
+        is_known: Whether the client has said anything that shows that it knows of the stream.
     """
 
     def __init__(
@@ -70,6 +73,7 @@ class Sender:
     ) -> None:
         self.stream_id = stream_id
         self.sent_id = after_id
+        self.is_known = after_id > 0
         self._source = source
         self._outbox = outbox
         self._epoch = epoch
@@ -109,6 +113,7 @@ class Sender:
             raise RemoteProtocolError(
                 f"frame {frame_id} of stream {self.stream_id} was acknowledged but never sent"
             )
+        self.is_known = True
         # A terminal frame that passed a full window isn't the window's business, nor what an earlier
         # connection sent.
         if self._window.in_flight:

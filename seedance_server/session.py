@@ -11,7 +11,8 @@ It must not know sockets, encodings or windows.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
 import structlog
@@ -60,7 +61,7 @@ class Session:
         journal: Where it is kept.
         nursery: Where its streams run; the registry owns it.
         claims_settled: Waits until no claim of the session is under way in this process.
-        on_unused: Called whenever neither a connection nor a stream holds it any more.
+        on_unused: Called whenever nothing holds it in memory any more.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class Session:
         self._on_unused = on_unused
         self._streams: dict[int, Stream] = {}
         self._holder: Holder | None = None
+        self._uses = 0
         self._is_lost = False
 
     @property
@@ -93,8 +95,8 @@ class Session:
 
     @property
     def is_unused(self) -> bool:
-        """Whether neither a connection nor a stream holds it in memory."""
-        return self._holder is None and not self._streams
+        """Whether neither a connection, nor what it asked for, nor a stream holds it in memory."""
+        return self._holder is None and not self._uses and not self._streams
 
     @property
     def streams(self) -> tuple[Stream, ...]:
@@ -104,6 +106,16 @@ class Session:
     def stream(self, stream_id: int) -> Stream | None:
         """A stream that is being produced."""
         return self._streams.get(stream_id)
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Keeps it in memory: a commit that is under way may end after its connection, as a stream."""
+        self._uses += 1
+        try:
+            yield
+        finally:
+            self._uses -= 1
+            self._check_use()
 
     # ---- who holds it
 

@@ -133,6 +133,7 @@ class Stream:
         self._cancelled = False
         self._failure: Ending | None = None
         self._orphaned_s = trio.current_time()
+        self._grace_s = config.orphan_grace_s
         self._starved_s: float | None = None
         self._changed = trio.lowlevel.ParkingLot()
         self._patience = trio.CancelScope()
@@ -156,6 +157,7 @@ class Stream:
     def add_reader(self, reader: Reader) -> None:
         """From now on this reader sets the pace too."""
         self._readers.add(reader)
+        self._grace_s = self._config.orphan_grace_s
         self.note_progress()
 
     def remove_reader(self, reader: Reader) -> None:
@@ -164,6 +166,11 @@ class Stream:
         if not self._readers:
             self._orphaned_s = trio.current_time()
             self._first_written.set()
+        self.note_progress()
+
+    def forgo_grace(self) -> None:
+        """Nobody knows of it: without a reader it leaves memory at once, and waits in the journal."""
+        self._grace_s = 0.0
         self.note_progress()
 
     def note_progress(self) -> None:
@@ -278,7 +285,7 @@ class Stream:
         if self._is_ending:
             return float("inf")
         if not self._readers:
-            return self._orphaned_s + self._config.orphan_grace_s
+            return self._orphaned_s + self._grace_s
         if self._starved_s is not None:
             return self._starved_s + self._config.pause_park_s
         return float("inf")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import trio
+
 from seedance_server.journal.memory import MemoryJournal
 
 
@@ -14,12 +16,14 @@ class FailingJournal(MemoryJournal):
     Attributes:
         faults: By operation: called with its arguments; what it returns is raised.
         after: Whether the operation is done before it fails.
+        commit_s: How long each operation takes; like any commit, it isn't cut short by a cancellation.
     """
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
         self.faults: dict[str, Callable[..., Exception | None]] = {}
         self.after = False
+        self.commit_s = 0.0
         self.complaint: str | None = None
 
     def trouble(self) -> str | None:
@@ -32,7 +36,9 @@ def _failing(name: str) -> Any:
         error = None if fault is None else fault(*arguments, **more)
         if error is not None and not self.after:
             raise error
-        result = await getattr(MemoryJournal, name)(self, *arguments, **more)
+        with trio.CancelScope(shield=self.commit_s > 0):
+            result = await getattr(MemoryJournal, name)(self, *arguments, **more)
+            await trio.sleep(self.commit_s)
         if error is not None:
             raise error
         return result

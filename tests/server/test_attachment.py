@@ -7,12 +7,15 @@ from trio_websocket import ConnectionClosed
 from seedance_server.config import Config
 from seedance_server.engine.errors import NumericalError
 from seedance_server.journal.errors import JournalFull
+from seedance_server.journal.records import StreamState
 from seedance_server.session_registry import RegistryStatistics
 from seedance_server.testing import ScriptedEngine, serve_in_memory
 from seedance_wire.codec import make_codec
+from seedance_wire.errors import CloseCode
 from seedance_wire.messages import (
     Accepted,
     Ack,
+    Bye,
     Cancel,
     Delta,
     Durability,
@@ -22,9 +25,10 @@ from seedance_wire.messages import (
     Flush,
     OnDisconnect,
     Refused,
+    Resumed,
 )
 from tests.server.failing_journal import FailingJournal
-from tests.server.wire_client import wire_client
+from tests.server.wire_client import KEY, wire_client
 
 
 async def test_attachment_numbers_its_streams_from_one(autojump_clock) -> None:
@@ -245,6 +249,61 @@ async def test_attachment_whose_connection_breaks_down_leaves_nothing_held(
             assert engine.active == ()
             assert server.registry.statistics() == RegistryStatistics(0, 0, 0, 0)
             assert server.admission.open_requests == 0
+
+
+@pytest.mark.parametrize("how", ["cut", "bye", "violation", "superseded"])
+@pytest.mark.parametrize("lives_with_it", [True, False])
+@pytest.mark.parametrize("durability", [Durability.NONE, Durability.COMMITTED])
+async def test_attachment_whose_commit_ends_after_its_connection_starts_no_generation(
+    autojump_clock, how, lives_with_it, durability
+) -> None:
+    """Nobody was told of it: it ends if it was to end with the connection, else it waits for its request."""
+    journal = FailingJournal()
+    engine = ScriptedEngine(["a", "b"])
+    on_disconnect = OnDisconnect.CANCEL if lives_with_it else OnDisconnect.CONTINUE
+    request = {"idempotency_key": KEY, "durability": durability, "on_disconnect": on_disconnect}
+    async with serve_in_memory(engine, journal=journal) as server:
+        async with wire_client(server.connect()) as client:
+            journal.commit_s = 1
+            await client.submit(**request)
+            await trio.sleep(0.1)
+            journal.commit_s = 0
+            match how:
+                case "bye":
+                    await client.send(Bye())
+                case "violation":
+                    await client.websocket.send_message("not what was agreed on")
+                case "superseded":
+                    async with wire_client(server.connect(), former=client.welcome):
+                        pass
+            if how != "cut":
+                await client.close_code()  # which waits for the commit
+        if how == "cut":
+            await trio.sleep(0.1)
+            assert server.registry.statistics().sessions == 1, "the commit still needs it"
+        await trio.sleep(1.1)
+        assert (engine.requests, server.admission.open_requests) == ([], 0)
+        assert server.registry.statistics() == RegistryStatistics(0, 0, 0, 0)
+        record = await journal.find_stream(client.welcome.session_id, 1)
+        if durability is Durability.NONE:
+            assert record.state is StreamState.ABANDONED
+        elif lives_with_it:
+            assert (record.state, record.finish) == (StreamState.FINISHED, "cancelled")
+        else:
+            async with wire_client(server.connect(), former=client.welcome, known=0) as again:
+                await again.submit(**request)
+                assert (await again.receive()).replayed
+                assert isinstance(await again.resume(1), Resumed)
+                assert (await again.until_end())[0] == "ab"
+
+
+async def test_attachment_whose_client_lets_answers_pile_up_ends(autojump_clock) -> None:
+    """An answer that finds no room is not swallowed: the connection ends, and the client asks again."""
+    config = Config(model_path="m", outbox_control_messages=1)
+    async with serve_in_memory(config=config) as server, wire_client(server.connect()) as client:
+        for _ in range(3):
+            await client.submit(model="none")
+        assert await client.close_code() == CloseCode.SLOW_READER
 
 
 async def test_attachment_that_was_superseded_does_nothing_more(autojump_clock) -> None:

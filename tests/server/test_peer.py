@@ -89,16 +89,22 @@ async def test_peer_closes_a_violation_with_its_code(autojump_clock, payload, co
         assert await client.close_code() == code
 
 
-async def test_peer_ends_normally_after_bye(autojump_clock) -> None:
-    """BYE, then close 1000; what still ran goes on for its grace, as after any other end."""
+@pytest.mark.parametrize("is_read", [True, False])
+async def test_peer_ends_normally_after_bye(autojump_clock, is_read) -> None:
+    """BYE, then close 1000; what was read goes on for its grace, what the client may not know of waits."""
     engine = ScriptedEngine(["x"] * 100_000)
     async with serve_in_memory(engine) as server, wire_client(server.connect()) as client:
         await client.submit()
         await client.accepted()
+        if is_read:
+            first = (await client.frames(1))[0]
+            await client.send(Ack(processed=((first.stream_id, first.id),)))
         await client.send(Bye())
         assert await client.close_code() == 1000
-        await trio.sleep(29)
-        assert engine.active == (1,)
+        await trio.sleep(0.1)
+        assert bool(engine.active) is is_read
+        await trio.sleep(28.8)
+        assert bool(engine.active) is is_read
         await trio.sleep(2)
         assert engine.active == ()
         assert server.registry.statistics().sessions == 0

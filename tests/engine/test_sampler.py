@@ -12,6 +12,7 @@ from transformers.generation.logits_process import (
 )
 
 from seedance_server.engine.candidates import BlockPasses
+from seedance_server.engine.philox import uniform
 from seedance_server.engine.sampler import (
     _CANDIDATES,
     FAILED_ID,
@@ -275,3 +276,17 @@ def test_logprobs_name_the_lower_ids_when_many_tokens_are_equal():
     both = [row(temperature=0, logprobs=True, top_logprobs=count) for count in (20, 3)]
     tops = [[token_id for token_id, _ in each.top] for each in sample(logits, both).logprobs]
     assert tops == [list(range(20)), [2000, 2001, 2002]]
+
+
+@pytest.mark.parametrize("truncation", TRUNCATIONS, ids=str)
+def test_draw_falls_where_the_line_of_tokens_left_says(truncation):
+    """By the book: the tokens left lined up by id, each as long as its weight, and one number."""
+    logits = random_logits(40)
+    rows = [row(seed=seed, position=3, **truncation) for seed in range(len(logits))]
+    for line, each, token_id in zip(logits, rows, sample(logits, rows).ids, strict=True):
+        ids = kept(line, each.params)
+        weights = torch.exp(line[ids].double())
+        sums = weights.cumsum(0) / weights.sum()
+        place = ids.index(token_id)
+        number = uniform(each.seed, each.position)
+        assert (sums[place] - weights[place] / weights.sum()) - 1e-6 <= number <= sums[place] + 1e-6

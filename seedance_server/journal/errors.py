@@ -9,6 +9,7 @@
     └── JournalRefusal             the storage is sound and says no; nothing was written
         ├── JournalFull            the disk is full, or nearly and this is new work
         ├── TenantQuotaExceeded    the tenant's live streams alone fill its share
+        ├── EventsFull             the tenant's reported events wait for a sink and fill their share
         ├── SessionNotFound        unknown, another tenant's, or a wrong token: one answer
         ├── Fenced                 somebody claimed the session since
         ├── IdempotencyMismatch    the key was used for another request
@@ -29,6 +30,7 @@ from pathlib import Path
 
 __all__ = [
     "CursorAhead",
+    "EventsFull",
     "Fenced",
     "IdempotencyMismatch",
     "JournalClosed",
@@ -142,6 +144,22 @@ class TenantQuotaExceeded(JournalRefusal):
         super().__init__(f"live streams of tenant {tenant} fill its {limit_bytes} bytes of the journal")
         self.tenant = tenant
         self.used_bytes = used_bytes
+        self.limit_bytes = limit_bytes
+
+
+class EventsFull(JournalRefusal):
+    """No room for reported events until a sink has taken some.
+
+    Attributes:
+        tenant: Whose.
+        waiting_bytes: What waits.
+        limit_bytes: What may.
+    """
+
+    def __init__(self, tenant: str, waiting_bytes: int, limit_bytes: int) -> None:
+        super().__init__(f"events of tenant {tenant} that no sink has taken fill their {limit_bytes} bytes")
+        self.tenant = tenant
+        self.waiting_bytes = waiting_bytes
         self.limit_bytes = limit_bytes
 
 

@@ -10,7 +10,8 @@ Rules that every implementation keeps, in the storage and not by good manners of
 5. One (tenant, idempotency key) starts one stream, however often and in whatever session it is sent.
 6. Deleting frames moves `first_available_id` in the same transaction: a reader sees frames or an error that
    says what is gone, never a hole.
-7. Unknown, another tenant's and wrong token are one answer.
+7. Events of one (session, batch id) are kept once, and until every sink has taken them.
+8. Unknown, another tenant's and wrong token are one answer.
 
 Cancellation: an operation that was cancelled wrote nothing; one that is being written when the cancellation
 comes is completed and returns. Any operation may raise `JournalFailed`, `JournalClosed` or
@@ -28,9 +29,11 @@ import trio
 
 from seedance_server.journal.records import (
     ClaimedSession,
+    EventBatch,
     FramePage,
     FrameRecord,
     JournalStatistics,
+    NewEventBatch,
     NewSession,
     NewStream,
     SessionRecord,
@@ -164,6 +167,32 @@ class Journal(Protocol):
 
         Raises:
             StreamNotFound, StreamExpired: As in `read_frames`, but for an expired stream that is remembered.
+        """
+
+    async def take_events(self, session_id: str, epoch: int, batch: NewEventBatch) -> int:
+        """Keeps reported events, unless they are known, and notes their message as processed.
+
+        Returns:
+            As `record_message`.
+
+        Raises:
+            SessionNotFound, Fenced, TooManyEarlyMessages: As in `record_message`.
+            EventsFull, JournalFull: No room; nothing was noted.
+        """
+
+    async def read_events(self, after_key: int) -> tuple[EventBatch, ...]:
+        """The next batches of reported events, of any session, in order; none if there is none yet."""
+
+    async def event_cursor(self, sink: str) -> int:
+        """The key of the last batch that a sink has taken; 0 for a sink not known yet."""
+
+    async def commit_events(self, sink: str, key: int, *, forget_up_to: int) -> None:
+        """Notes that a sink has taken all batches up to ``key``.
+
+        Args:
+            sink: Its name.
+            key: Of the last batch that it took.
+            forget_up_to: Every sink has taken these; they are kept no more.
         """
 
     async def sweep(self) -> SweepResult:

@@ -39,6 +39,10 @@ class JournalLimits:
         session_s: Promise: how long a session without a client can be claimed, longer while it has a stream.
         tenant_bytes: What the streams of one tenant may take.
         bytes_of_tenants: The same of tenants that have their own; looked at again each time, on any thread.
+        event_bytes: Reported events of one tenant that wait for a sink: one that stands still may be mended
+            without a loss, and no tenant fills the disk meanwhile.
+        event_marks: Batches of reported events that are known again in each session; the protocol lets a
+            client have so many unanswered.
         sweep_interval_s: Between two looks for what may be forgotten.
         sweep_rows: Rows deleted in one transaction, so that live streams wait for a few milliseconds at most.
         soft_free_bytes: Free space on the disk under which new work is refused: live streams need the rest.
@@ -72,6 +76,8 @@ class JournalLimits:
     session_s: float = 600.0
     tenant_bytes: int = 1_073_741_824
     bytes_of_tenants: Mapping[str, int] = field(factory=dict)
+    event_bytes: int = 67_108_864
+    event_marks: int = 1_024
     sweep_interval_s: float = 10.0
     sweep_rows: int = 512
     soft_free_bytes: int = 67_108_864

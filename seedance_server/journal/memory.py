@@ -28,12 +28,15 @@ from seedance_server.journal.errors import (
 )
 from seedance_server.journal.frame_check import check_frames
 from seedance_server.journal.limits import JournalLimits
+from seedance_server.journal.memory_events import HeldEvents
 from seedance_server.journal.memory_shelf import HeldRequest, HeldSession, HeldStream, Shelf
 from seedance_server.journal.records import (
     ClaimedSession,
+    EventBatch,
     FramePage,
     FrameRecord,
     JournalStatistics,
+    NewEventBatch,
     NewSession,
     NewStream,
     SessionRecord,
@@ -69,6 +72,7 @@ class MemoryJournal:
         self._opened_s = 0.0
         self._operations = 0
         self._shelf = Shelf(self._limits)
+        self._events = HeldEvents(self._limits)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """See `Journal.run`."""
@@ -173,9 +177,8 @@ class MemoryJournal:
 
     def _mark_processed(self, session: HeldSession, sequence_id: int) -> int:
         last_id = session.record.last_sequence_id
-        if sequence_id > last_id + 1 and sequence_id not in session.early:
-            if len(session.early) >= self._limits.early_messages:
-                raise TooManyEarlyMessages(last_id + 1, self._limits.early_messages)
+        self._check_early(session, sequence_id)
+        if sequence_id > last_id + 1:
             session.early.add(sequence_id)
         elif sequence_id == last_id + 1:
             last_id = sequence_id
@@ -184,6 +187,12 @@ class MemoryJournal:
             session.early = {early_id for early_id in session.early if early_id > last_id}
             session.record = evolve(session.record, last_sequence_id=last_id)
         return last_id
+
+    def _check_early(self, session: HeldSession, sequence_id: int) -> None:
+        missing_id = session.record.last_sequence_id + 1
+        is_early = sequence_id > missing_id and sequence_id not in session.early
+        if is_early and len(session.early) >= self._limits.early_messages:
+            raise TooManyEarlyMessages(missing_id, self._limits.early_messages)
 
     # ---- streams
 
@@ -316,9 +325,35 @@ class MemoryJournal:
         await self._enter()
         return self._find(session_id, stream_id).record
 
+    # ---- events
+
+    async def take_events(self, session_id: str, epoch: int, batch: NewEventBatch) -> int:
+        """See `Journal.take_events`."""
+        await self._enter()
+        session = self._owned(session_id, epoch)
+        self._check_early(session, batch.sequence_id)
+        self._events.take(session_id, session.record.tenant, batch, self._now_ms())
+        return self._mark_processed(session, batch.sequence_id)
+
+    async def read_events(self, after_key: int) -> tuple[EventBatch, ...]:
+        """See `Journal.read_events`."""
+        await self._enter()
+        return self._events.read(after_key, self._limits.max_page_frames, self._limits.page_bytes)
+
+    async def event_cursor(self, sink: str) -> int:
+        """See `Journal.event_cursor`."""
+        await self._enter()
+        return self._events.cursors.get(sink, 0)
+
+    async def commit_events(self, sink: str, key: int, *, forget_up_to: int) -> None:
+        """See `Journal.commit_events`."""
+        await self._enter()
+        self._events.commit(sink, key, forget_up_to)
+
     # ---- forgetting
 
     async def sweep(self) -> SweepResult:
         """See `Journal.sweep`."""
         await self._enter()
-        return self._shelf.sweep(self._now_ms())
+        swept = self._shelf.sweep(self._now_ms())
+        return swept + SweepResult(event_marks=self._events.forget_sessions(self._shelf.sessions))

@@ -12,9 +12,11 @@ from attrs import field, frozen, validators
 
 __all__ = [
     "ClaimedSession",
+    "EventBatch",
     "FramePage",
     "FrameRecord",
     "JournalStatistics",
+    "NewEventBatch",
     "NewSession",
     "NewStream",
     "SessionRecord",
@@ -206,6 +208,42 @@ class FramePage:
 
 
 @frozen(kw_only=True)
+class NewEventBatch:
+    """What a client reports in one message.
+
+    Attributes:
+        sequence_id: That message's, from 1.
+        batch_id: The client's own number of these events; the same whenever they are sent again.
+        payload: The events, opaque.
+    """
+
+    sequence_id: int = field(validator=_from_one)
+    batch_id: int = field(validator=_from_one)
+    payload: bytes = field(repr=False)
+
+
+@frozen(kw_only=True)
+class EventBatch:
+    """Reported events as they are kept.
+
+    Attributes:
+        key: Their place among all batches of the journal, rising in the order of commits.
+        session_id: Whose client reported them.
+        tenant: Its tenant.
+        batch_id: The client's number of them.
+        received_ms: When they were committed.
+        payload: The events, opaque.
+    """
+
+    key: int
+    session_id: str
+    tenant: str
+    batch_id: int
+    received_ms: int
+    payload: bytes = field(repr=False)
+
+
+@frozen(kw_only=True)
 class SweepResult:
     """What a sweep forgot.
 
@@ -215,6 +253,7 @@ class SweepResult:
         abandoned: Streams that were ended since nobody came back; their sessions were fenced.
         sessions: Sessions deleted.
         requests: Idempotency keys deleted.
+        event_marks: Marks deleted of reported events that all sinks have.
     """
 
     frames: int = 0
@@ -222,6 +261,7 @@ class SweepResult:
     abandoned: tuple[StreamRecord, ...] = ()
     sessions: int = 0
     requests: int = 0
+    event_marks: int = 0
 
     def __add__(self, other: SweepResult) -> SweepResult:
         return SweepResult(
@@ -230,6 +270,7 @@ class SweepResult:
             abandoned=self.abandoned + other.abandoned,
             sessions=self.sessions + other.sessions,
             requests=self.requests + other.requests,
+            event_marks=self.event_marks + other.event_marks,
         )
 
     def __bool__(self) -> bool:

@@ -8,6 +8,7 @@ kept: a repeated request must not start a second generation because the first an
 from __future__ import annotations
 
 from seedance_server.journal.errors import TenantQuotaExceeded
+from seedance_server.journal.event_rows import drop_event_marks
 from seedance_server.journal.records import SweepResult
 from seedance_server.journal.session_rows import STREAM_COLUMNS, stream_record
 from seedance_server.journal.transaction import Transaction
@@ -27,7 +28,7 @@ def stored_size(*sizes: int) -> int:
 
 def sweep_step(tx: Transaction) -> SweepResult:
     """Forgets one small portion; an empty result means that there is nothing left to forget."""
-    for step in (_abandon, _expire, _enforce_quotas, _drop_sessions, _drop_requests):
+    for step in (_abandon, _expire, _enforce_quotas, _drop_sessions, _drop_requests, drop_event_marks):
         if result := step(tx):
             return result
     return SweepResult()

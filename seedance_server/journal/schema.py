@@ -23,8 +23,8 @@ __all__ = ["APPLICATION_ID", "SCHEMA_VERSION", "close_connection", "open_reader"
 
 APPLICATION_ID = 0x53454544
 """Marks a SQLite file as ours: "SEED"."""
-SCHEMA_VERSION = 1
-"""Of the tables below; a file of another version is refused."""
+SCHEMA_VERSION = 2
+"""Of the tables below. A file of version 1 gets what it lacks, one of a version unknown here is refused."""
 _WAL_KEPT_BYTES = 16_777_216
 """What the log may keep on disk after a checkpoint; one that grew in a burst gives the rest back."""
 
@@ -99,6 +99,27 @@ CREATE TABLE requests(
 CREATE INDEX requests_by_age ON requests(created_ms);
 """
 
+_EVENT_TABLES = """
+-- A batch of reported events. Without a payload it is the mark that it was there.
+CREATE TABLE event_batches(
+    event_key INTEGER PRIMARY KEY AUTOINCREMENT,
+    session_id TEXT NOT NULL,
+    tenant TEXT NOT NULL,
+    batch_id INTEGER NOT NULL,
+    received_ms INTEGER NOT NULL,
+    size INTEGER NOT NULL,
+    payload BLOB,
+    UNIQUE(session_id, batch_id)
+) STRICT;
+CREATE INDEX event_batches_waiting ON event_batches(event_key) WHERE payload IS NOT NULL;
+CREATE INDEX event_batches_taken ON event_batches(session_id) WHERE payload IS NULL;
+
+-- The last batch that each sink has taken.
+CREATE TABLE event_cursors(sink TEXT PRIMARY KEY, event_key INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+
+CREATE TABLE event_totals(tenant TEXT PRIMARY KEY, waiting_bytes INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+"""
+
 
 def open_writer(
     path: Path, limits: JournalLimits, *, vfs: str | None = None, synchronous: str = "FULL"
@@ -152,9 +173,10 @@ def _set_up(db: apsw.Connection, path: Path, limits: JournalLimits, synchronous:
     _pragma(db, "wal_autocheckpoint = 0")  # the writer does it after a commit, not as a part of it
     _pragma(db, f"journal_size_limit = {_WAL_KEPT_BYTES}")
     _pragma(db, "trusted_schema = OFF")
-    if _pragma(db, "user_version") == 0:
+    version = _pragma(db, "user_version")
+    if version != SCHEMA_VERSION:
         with db:
-            db.execute(_TABLES)
+            db.execute(_EVENT_TABLES if version == 1 else _TABLES + _EVENT_TABLES)
             _pragma(db, f"application_id = {APPLICATION_ID}")
             _pragma(db, f"user_version = {SCHEMA_VERSION}")
     elif _size(db) <= limits.check_bytes and (found := _pragma(db, "quick_check(1)")) != "ok":
@@ -166,7 +188,7 @@ def _check_kind(db: apsw.Connection, path: Path) -> None:
     empty = db.execute("SELECT count(*) = 0 FROM sqlite_schema").get
     if kind != APPLICATION_ID and not (empty and kind == 0 and version == 0):
         raise JournalUnusable(path, "it is a SQLite file of something else")
-    if not empty and version != SCHEMA_VERSION:
+    if not empty and version not in (1, SCHEMA_VERSION):
         raise JournalUnusable(path, f"it has version {version}, this server writes {SCHEMA_VERSION}")
 
 

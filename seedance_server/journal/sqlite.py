@@ -22,7 +22,7 @@ import structlog
 import trio
 
 from seedance_server.decode_thread import DecodeThread, Executor
-from seedance_server.journal import retention, session_rows, stream_rows
+from seedance_server.journal import event_rows, retention, session_rows, stream_rows
 from seedance_server.journal.commit_queue import CommitQueue
 from seedance_server.journal.errors import JournalClosed, JournalFailed, JournalFull, JournalRefusal
 from seedance_server.journal.frame_check import check_frames
@@ -32,9 +32,11 @@ from seedance_server.journal.operation import Operation, Outcome
 from seedance_server.journal.reader_pool import ReaderPool
 from seedance_server.journal.records import (
     ClaimedSession,
+    EventBatch,
     FramePage,
     FrameRecord,
     JournalStatistics,
+    NewEventBatch,
     NewSession,
     NewStream,
     SessionRecord,
@@ -315,6 +317,22 @@ class SqliteJournal:
         """See `Journal.abandon`."""
         await self._write(stream_rows.abandon, session_id, epoch, stream_id, session_id=session_id)
 
+    async def take_events(self, session_id: str, epoch: int, batch: NewEventBatch) -> int:
+        """See `Journal.take_events`."""
+        last_id: int = await self._queue.put(
+            Operation(
+                lambda tx: event_rows.take_events(tx, session_id, epoch, batch),
+                session_id,
+                rows=3,
+                size=len(batch.payload),
+            )
+        )
+        return last_id
+
+    async def commit_events(self, sink: str, key: int, *, forget_up_to: int) -> None:
+        """See `Journal.commit_events`."""
+        await self._write(event_rows.commit_events, sink, key, forget_up_to)
+
     async def sweep(self) -> SweepResult:
         """See `Journal.sweep`; one portion after the other, so that live streams get their turn between."""
         swept = SweepResult()
@@ -351,3 +369,12 @@ class SqliteJournal:
     async def find_stream(self, session_id: str, stream_id: int) -> StreamRecord:
         """See `Journal.find_stream`."""
         return await self._read(lambda db: stream_rows.find_stream(db, session_id, stream_id))
+
+    async def read_events(self, after_key: int) -> tuple[EventBatch, ...]:
+        """See `Journal.read_events`."""
+        count, size = self._limits.max_page_frames, self._limits.page_bytes
+        return await self._read(lambda db: event_rows.read_events(db, after_key, count, size))
+
+    async def event_cursor(self, sink: str) -> int:
+        """See `Journal.event_cursor`."""
+        return await self._read(lambda db: event_rows.event_cursor(db, sink))

@@ -11,7 +11,7 @@ from attrs import define
 
 from seedance_server.journal.interface import Journal
 from seedance_server.journal.limits import JournalLimits
-from seedance_server.journal.records import FrameRecord, NewSession, NewStream
+from seedance_server.journal.records import FrameRecord, NewEventBatch, NewSession, NewStream
 
 __all__ = [
     "LIMITS",
@@ -20,6 +20,7 @@ __all__ = [
     "MakeJournal",
     "WallClock",
     "frames_from",
+    "new_batch",
     "new_session",
     "new_stream",
     "running",
@@ -94,3 +95,10 @@ def frames_from(first_id: int, offset: int, *sizes: int) -> list[FrameRecord]:
         )
         offset += size
     return frames
+
+
+def new_batch(number: int, payload: bytes = b"events", *, sequence_id: int | None = None) -> NewEventBatch:
+    """Reported events; their message has the same number unless given."""
+    return NewEventBatch(
+        sequence_id=number if sequence_id is None else sequence_id, batch_id=number, payload=payload
+    )

@@ -7,6 +7,7 @@ import pytest
 from seedance_server.journal.limits import JournalLimits
 from seedance_server.journal.memory import MemoryJournal
 from tests.server.journal.conformance import JournalConformance
+from tests.server.journal.event_conformance import EventConformance
 from tests.server.journal.journal_made import MakeJournal, WallClock
 from tests.server.journal.retention_conformance import RetentionConformance
 
@@ -34,3 +35,7 @@ class TestMemoryJournal(JournalConformance):
 
 class TestMemoryJournalRetention(RetentionConformance):
     """The rules of forgetting."""
+
+
+class TestMemoryJournalEvents(EventConformance):
+    """The rules of reported events."""

@@ -108,3 +108,20 @@ def test_statement_uses_its_index(path: Path, statement: str, values: int, index
     db.close()
     assert any(index in step for step in plan), plan
     assert not any(step.startswith("SCAN") and "INDEX" not in step for step in plan), plan
+
+
+def test_file_of_the_version_before_gets_what_it_lacks(path: Path):
+    """An update keeps every stream that can be resumed."""
+    db = open_writer(path, LIMITS)
+    db.execute(
+        "DROP TABLE event_batches; DROP TABLE event_cursors; DROP TABLE event_totals;"
+        "PRAGMA user_version = 1;"
+        "INSERT INTO sessions(session_id, tenant, token_hash, epoch, created_ms) "
+        "VALUES('s', 'acme', zeroblob(32), 1, 0)"
+    )
+    db.close()
+    db = open_writer(path, LIMITS)
+    assert db.execute("PRAGMA user_version").get == SCHEMA_VERSION
+    assert db.execute("SELECT count(*) FROM event_batches").get == 0
+    assert db.execute("SELECT count(*) FROM sessions").get == 1
+    db.close()

@@ -18,6 +18,7 @@ from seedance_server.journal.errors import Fenced, JournalFull, JournalInUse, Jo
 from seedance_server.journal.sqlite import SqliteJournal
 from seedance_server.journal.writer import FileSystem
 from tests.server.journal.conformance import JournalConformance
+from tests.server.journal.event_conformance import EventConformance
 from tests.server.journal.journal_made import (
     LIMITS,
     InlineExecutor,
@@ -52,6 +53,10 @@ class TestSqliteJournal(JournalConformance):
 
 class TestSqliteJournalRetention(RetentionConformance):
     """The rules of forgetting."""
+
+
+class TestSqliteJournalEvents(EventConformance):
+    """The rules of reported events."""
 
 
 async def test_operations_of_many_tasks_share_commits(path: Path):
@@ -133,6 +138,7 @@ _PROGRAM = """
 import sys, trio
 from pathlib import Path
 from seedance_server.journal.sqlite import SqliteJournal
+from tests.server.journal.event_conformance import EventConformance
 from tests.server.journal.journal_made import LIMITS, frames_from, new_session, new_stream, running
 
 async def main():

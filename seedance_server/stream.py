@@ -4,10 +4,10 @@ Commit before send: a frame is published to readers only after the append that h
 isn't committed yet is no part of the stream: numbering, digest and token ids move on with the commit, so a
 stream can be left at any moment and go on from the journal, here or in another process, as if it hadn't been.
 
-It runs at the pace of its quickest reader: with no room in any window it stops receiving, its buffer fills
-and the engine pauses it. Standing still too long it gives its KV memory up and generates on later (parked);
-with no reader at all for a while it leaves memory altogether. A stream ended from outside (cancel, deadline,
-shutdown) drops what wasn't committed and says so in its terminal frame.
+It runs at the pace of its quickest reader (`pace.py`): with no room in any window it stands, and the engine
+leaves it out from the next step on. Standing too long it gives its KV memory up and generates on later
+(parked); with no reader at all for a while it leaves memory altogether. A stream ended from outside (cancel,
+deadline, shutdown) drops what wasn't committed and says so in its terminal frame.
 
 It must not know sockets, sessions or other streams.
 """
@@ -31,10 +31,11 @@ from seedance_server.errors import EngineStopped, SessionLost
 from seedance_server.frame_draft import Draft, Ending, Position, draft_ending, draft_frames, frame_records
 from seedance_server.journal.errors import JournalFull, JournalOverloaded
 from seedance_server.journal.records import FrameRecord
+from seedance_server.pace import Pace, Reader
 from seedance_server.tail import FrameTail
-from seedance_wire.messages import ErrorCode, Final, FinishReason, StageTiming, Usage
+from seedance_wire.messages import ErrorCode, Final, FinishReason, FlowAction, StageTiming, Usage
 
-__all__ = ["FrameStore", "Reader", "Stream"]
+__all__ = ["FrameStore", "Stream"]
 
 _log = structlog.get_logger(__name__)
 
@@ -64,17 +65,6 @@ class FrameStore(Protocol):
 
     async def abandon(self, stream_id: int) -> None:
         """Notes that a stream without durability has ended; never fails."""
-
-
-class Reader(Protocol):
-    """Who reads a stream, for the pace only."""
-
-    sent_id: int
-    """The last frame that left."""
-
-    @property
-    def room(self) -> int:
-        """Frames that may leave before the next acknowledgement."""
 
 
 class Stream:
@@ -128,13 +118,12 @@ class Stream:
         self._delivered_text = delivered_text
         self.tail = FrameTail(self._position.next_id - 1, config.tail_bytes)
         self._held: tuple[SequenceOutput, ...] = ()
-        self._readers: set[Reader] = set()
+        self._pace = Pace(self.tail, ahead=config.run_ahead_frames if is_durable else 0)
         self._generation: Generation | None = None
         self._cancelled = False
         self._failure: Ending | None = None
         self._orphaned_s = trio.current_time()
         self._grace_s = config.orphan_grace_s
-        self._starved_s: float | None = None
         self._changed = trio.lowlevel.ParkingLot()
         self._patience = trio.CancelScope()
         self._running = trio.CancelScope()
@@ -150,20 +139,20 @@ class Stream:
     @property
     def readers(self) -> int:
         """Connections that read it."""
-        return len(self._readers)
+        return self._pace.readers
 
     # ---- told by connections: never waits
 
     def add_reader(self, reader: Reader) -> None:
         """From now on this reader sets the pace too."""
-        self._readers.add(reader)
+        self._pace.add(reader)
         self._grace_s = self._config.orphan_grace_s
         self.note_progress()
 
     def remove_reader(self, reader: Reader) -> None:
         """It reads no more; with the last one the grace begins. Safe to repeat."""
-        self._readers.discard(reader)
-        if not self._readers:
+        self._pace.remove(reader)
+        if not self.readers:
             self._orphaned_s = trio.current_time()
             self._first_written.set()
         self.note_progress()
@@ -175,8 +164,18 @@ class Stream:
 
     def note_progress(self) -> None:
         """A window moved, or something else that may let it go on."""
+        self._steer()
         self._patience.deadline = self._park_at_s()
         self._changed.unpark_all()
+
+    def _steer(self) -> None:
+        """Tells the engine at once what the windows have come to."""
+        if self._is_ending or self.tail.is_ended or self._pace.update(trio.current_time()) is None:
+            return
+        self._patience.deadline = self._park_at_s()
+        if self._generation is not None:
+            self._generation.throttle(self._pace.action is FlowAction.THROTTLE)
+            self._generation.hold(self._pace.action is FlowAction.PAUSE)
 
     def note_first_written(self) -> None:
         """The stream's first frame has left for a socket."""
@@ -245,14 +244,15 @@ class Stream:
 
     async def _generate(self) -> Final | Ending | None:
         while not self._is_ending:
-            if not self._readers and trio.current_time() >= self._park_at_s():
+            if not self.readers and trio.current_time() >= self._park_at_s():
                 return None  # no checkpoint from here until it is out of memory
-            if self._credit() <= 0:
+            if self._pace.action is FlowAction.PAUSE:
                 await self._changed.park()
                 continue
             text, self._delivered_text = self._delivered_text, None
             with self._admission.start(self._prepared, self._token_ids, text) as generation:
                 self._generation = generation
+                generation.throttle(self._pace.action is FlowAction.THROTTLE)
                 try:
                     finish = await self._relay(generation)
                 finally:
@@ -262,14 +262,15 @@ class Stream:
                     return Ending(*describe_failure(finish.error))
                 return self._failure or await self._final(finish)
             self._held = ()  # parked: what came without text is generated again
-            _log.debug("stream parked", stream_id=self.id, readers=len(self._readers))
+            _log.debug("stream parked", stream_id=self.id, readers=self.readers)
         return self._failure or self._cancelled_final()
 
     async def _relay(self, generation: Generation) -> Finish | None:
         """Commits what comes; None if it was parked on the way."""
         with trio.CancelScope(deadline=self._park_at_s()) as self._patience:
             while True:
-                await self._wait_for_credit()
+                while self._credit() <= 0:
+                    await self._changed.park()
                 outputs = [await generation.receive()]
                 while generation.buffered and len(outputs) < min(self._credit(), _AT_ONCE):
                     outputs.append(await generation.receive())
@@ -284,31 +285,15 @@ class Stream:
     def _park_at_s(self) -> float:
         if self._is_ending:
             return float("inf")
-        if not self._readers:
+        if not self.readers:
             return self._orphaned_s + self._grace_s
-        if self._starved_s is not None:
-            return self._starved_s + self._config.pause_park_s
+        if self._pace.held_since_s is not None:
+            return self._pace.held_since_s + self._config.pause_park_s
         return float("inf")
 
     def _credit(self) -> int:
         """Frames that may be made now: what the quickest reader has room for beyond what it wasn't sent."""
-        if self._is_ending or not self._readers:
-            return _AT_ONCE
-        last_id = self.tail.last_id
-        ahead = self._config.run_ahead_frames if self.is_durable else 0
-        return ahead + max(reader.room - (last_id - reader.sent_id) for reader in self._readers)
-
-    async def _wait_for_credit(self) -> None:
-        if self._credit() > 0:
-            return
-        self._starved_s = trio.current_time()
-        try:
-            while self._credit() <= 0:
-                self._patience.deadline = self._park_at_s()
-                await self._changed.park()
-        finally:
-            self._starved_s = None
-        self._patience.deadline = self._park_at_s()
+        return _AT_ONCE if self._is_ending or not self.readers else self._pace.credit()
 
     # ---- becoming durable
 
@@ -332,10 +317,8 @@ class Stream:
         self._position = draft.position
         for ids in draft.token_ids:
             self._token_ids += ids
-        unread_from = None
-        if not self.is_durable:
-            unread_from = min((reader.sent_id + 1 for reader in self._readers), default=None)
-        self.tail.publish(draft.frames, unread_from=unread_from)
+        self.tail.publish(draft.frames, unread_from=None if self.is_durable else self._pace.unread_from)
+        self._steer()
 
     async def _append(self, records: Sequence[FrameRecord], finish: str | None) -> None:
         give_up_s = trio.current_time() + self._config.journal_patience_s
@@ -368,7 +351,7 @@ class Stream:
             await self._store.abandon(self.id)
 
     async def _final(self, finish: Finish) -> Final:
-        if self.tail.last_id and self._readers:
+        if self.tail.last_id and self.readers:
             with trio.move_on_after(_FIRST_WRITE_S):
                 await self._first_written.wait()
         timing = finish.timing

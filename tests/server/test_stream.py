@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
-from attrs import define
+from attrs import define, field
 
 from seedance_server.accounts import Accounts
 from seedance_server.admission import Admission, Prepared
@@ -18,7 +18,7 @@ from seedance_server.journal.errors import JournalFull
 from seedance_server.served_model import ServedModel
 from seedance_server.stream import Stream
 from seedance_server.testing import InlineExecutor, ScriptedEncoder, ScriptedEngine
-from seedance_wire.messages import Delta, Error, ErrorCode, FinishReason, Flush
+from seedance_wire.messages import Delta, Error, ErrorCode, FinishReason, FlowAction, Flush
 from seedance_wire.stored_form import load_frame
 
 PIECES = [f"{number} " for number in range(300)]
@@ -56,10 +56,18 @@ class Reader:
     window: int = 10**9
     sent_id: int = 0
     in_flight: int = 0
+    told: list[FlowAction] = field(factory=list)
 
     @property
     def room(self):
         return self.window - self.in_flight
+
+    @property
+    def window_size(self):
+        return self.window
+
+    def note_flow(self, action):
+        self.told.append(action)
 
     async def run(self):
         while True:
@@ -156,6 +164,62 @@ async def test_stream_runs_at_its_readers_pace(autojump_clock) -> None:
             await trio.sleep(0.1)
             assert stream.reader.in_flight <= 32
         check(stream)
+
+
+async def test_stream_tells_its_reader_and_the_engine_the_same_edges(autojump_clock) -> None:
+    """Half speed from three quarters of the window, a stand when it is full: one output more at most."""
+    async with streaming(reader=32) as stream:
+        await stream.tail.wait_beyond(23)
+        began_s = trio.current_time()
+        assert stream.reader.told == [FlowAction.THROTTLE]
+        await stream.tail.wait_beyond(31)
+        assert trio.current_time() - began_s == pytest.approx(0.16, abs=0.011)  # 8 frames, 16 steps
+        assert stream.reader.told == [FlowAction.THROTTLE, FlowAction.PAUSE]
+        await trio.sleep(1)
+        assert stream.engine.paused
+        assert stream._generation.buffered <= 1
+        assert stream.tail.last_id == 32
+        stream.reader.acknowledge()
+        await trio.sleep(0.2)
+        assert stream.reader.told[2:] == [FlowAction.RUN]
+        assert not stream.engine.paused
+        assert 50 <= stream.tail.last_id < 56
+
+
+async def test_stream_that_stands_is_parked_though_there_is_some_room(autojump_clock) -> None:
+    """A reader that went on a little and then no more holds its KV memory no longer than one that stopped."""
+    async with streaming(reader=32) as stream:
+        await trio.sleep(3)
+        stream.reader.in_flight = 20
+        stream.note_progress()
+        await trio.sleep(8)
+        assert stream.is_parked
+        assert not stream.engine.active
+        assert stream.tail.last_id == pytest.approx(32, abs=1)
+        stream.reader.window = 10**9
+        stream.reader.acknowledge()
+        await stream.over.wait()
+        check(stream)
+
+
+async def test_stream_that_stands_is_woken_when_its_reader_goes(autojump_clock) -> None:
+    """Detached it goes on into the journal, standing or parked before, for its grace."""
+    for stood_s in (2, 15):
+        async with streaming(reader=32, limits={"orphan_grace_s": 1}) as stream:
+            await trio.sleep(stood_s)
+            assert stream.is_parked == (stood_s > 10)
+            stream.remove_reader(stream.reader)
+            await stream.over.wait()
+            assert len(stream.store.records) == pytest.approx(132, abs=3)
+
+
+async def test_stream_runs_ahead_of_a_full_window_into_the_journal(autojump_clock) -> None:
+    """So many frames and no more, if allowed; none without a journal, since they would be memory."""
+    for durable, made in ((True, 72), (False, 32)):
+        async with streaming(reader=32, durable=durable, limits={"run_ahead_frames": 40}) as stream:
+            await trio.sleep(5)
+            assert stream.tail.last_id == made
+            assert stream.engine.paused
 
 
 async def test_stream_runs_at_the_pace_of_its_quickest_reader(autojump_clock) -> None:

@@ -85,6 +85,17 @@ def test_window_bounds_bytes_but_lets_one_large_frame_pass_alone() -> None:
     assert window.used > 3
 
 
+def test_window_tells_what_is_left_in_frames() -> None:
+    """The lesser of frames and of the share of bytes; never below none, though it shrank below its use."""
+    window = filled(8)
+    assert window.room == 24
+    window.on_sent(9, 196_608, 0.0)
+    assert window.room == 7
+    window = filled(32)
+    window.on_ack(1, 9.0)
+    assert (window.size, window.in_flight, window.room) == (22, 31, 0)
+
+
 @given(st.lists(st.tuples(st.booleans(), st.floats(0, 1), st.integers(0, 20_000)), max_size=200))
 def test_window_equals_a_naive_model_for_any_history(history: list[tuple[bool, float, int]]) -> None:
     """The size, the clamp and what is in flight are what the sentence of S22 says, with exact arithmetic."""

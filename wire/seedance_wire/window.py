@@ -64,6 +64,12 @@ class SlidingWindow:
         """Share of the window in use, by frames or bytes, whichever is more; may exceed 1 after a shrink."""
         return max(len(self._sent) / self._size, self._bytes / _MAXIMUM_BYTES)
 
+    @property
+    def room(self) -> int:
+        """What is left of the window, in frames: by frames or by its share of bytes, whichever is less."""
+        by_bytes = self._size * (_MAXIMUM_BYTES - self._bytes) // _MAXIMUM_BYTES
+        return max(min(self._size - len(self._sent), by_bytes), 0)
+
     def can_send(self, size_bytes: int) -> bool:
         """Says whether a frame of ``size_bytes`` may be sent now."""
         if not self._sent:

@@ -47,7 +47,8 @@ class Generation:
         self._stops = StopChecker(params.stop)
         self._timing = StageTiming(preprocess_s=sequence.request.preprocess_s)
         self._scheduled_s: float | None = None
-        self._has_sampled = False
+        self._prefill_end_s: float | None = None
+        self._has_shown = False
 
     @property
     def banned_ids(self) -> tuple[int, ...]:
@@ -64,13 +65,12 @@ class Generation:
 
     def note_sampled(self, prefill_end_s: float, now_s: float) -> None:
         """The next token was chosen at ``now_s``; its forward pass ended at ``prefill_end_s``."""
-        if not self._has_sampled and self._scheduled_s is not None:
-            self._has_sampled = True
-            self._timing = evolve(
-                self._timing,
-                prefill_s=prefill_end_s - self._scheduled_s,
-                first_decode_s=now_s - prefill_end_s,
-            )
+        if self._has_shown or self._scheduled_s is None:
+            return
+        if self._prefill_end_s is None:
+            self._prefill_end_s = prefill_end_s
+            self._timing = evolve(self._timing, prefill_s=prefill_end_s - self._scheduled_s)
+        self._timing = evolve(self._timing, first_decode_s=now_s - self._prefill_end_s)
 
     def accept(self, token_id: int, logprob: TokenLogprob | None = None) -> SequenceOutput:
         """Append a sampled token.
@@ -120,8 +120,12 @@ class Generation:
     def _show(self, text: str) -> tuple[str, str | None]:
         # As in vLLM, the text of the first min_tokens tokens is never searched.
         if self.sequence.completion_tokens <= self.sequence.request.params.min_tokens:
-            return text, None
-        return self._stops.push(text)
+            shown, matched = text, None
+        else:
+            shown, matched = self._stops.push(text)
+        if shown and self._prefill_end_s is not None:  # not of an answer that is being taken up
+            self._has_shown = True
+        return shown, matched
 
     def _end(
         self, reason: FinishReason, stop: str | int | None = None, error: EngineError | None = None

@@ -180,7 +180,8 @@ class StageTiming:
         preprocess_s: Template and tokenising, as the request says.
         prefill_s: From that step to the end of the forward pass that completed the prompt, with any waiting
             for other sequences between its chunks.
-        first_decode_s: From there until the first token was chosen.
+        first_decode_s: From there until the first token was chosen whose text could be shown: an answer that
+            begins with half a character or half a stop string takes further steps.
         cache_sync_s: Moving keys and values between memories; nothing moves them yet, so 0.
     """
 

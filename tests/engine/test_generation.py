@@ -130,10 +130,37 @@ def test_generation_tells_the_stages_of_the_first_token(tokenizer):
     generation.note_scheduled(12.0)
     generation.note_scheduled(13.0)
     generation.note_sampled(14.0, 14.25)
-    generation.accept(50)
+    assert generation.accept(50).text
     generation.note_sampled(20.0, 21.0)
     finish = generation.accept(EOS).finish
     assert finish.timing == StageTiming(queue_s=1.5, preprocess_s=0.5, prefill_s=2.0, first_decode_s=0.25)
+
+
+def test_generation_counts_the_steps_until_text_is_shown_as_its_first_decode(tokenizer):
+    """What the client waits for is text, not a token: a held back beginning takes more than one step."""
+    generation = _generation(tokenizer, stop=("The fox",))
+    generation.note_scheduled(10.0)
+    for number, token_id in enumerate(tokenizer("The quick").input_ids):
+        generation.note_sampled(12.0 + number, 12.5 + number)
+        shown = generation.accept(token_id).text
+        if shown:
+            break
+    assert number > 0
+    generation.note_sampled(50.0, 51.0)
+    timing = generation.abandon(FinishReason.CANCELLED).finish.timing
+    assert (timing.prefill_s, timing.first_decode_s) == (2.0, 0.5 + number)
+
+
+def test_generation_that_is_taken_up_tells_the_stages_of_its_first_new_token(tokenizer):
+    """Text from before counts as prompt."""
+    generation = _generation(tokenizer)
+    assert generation.accept(50).text
+    generation.note_scheduled(12.0)
+    generation.note_sampled(14.0, 14.5)
+    assert generation.accept(51).text
+    generation.note_sampled(20.0, 21.0)
+    timing = generation.abandon(FinishReason.CANCELLED).finish.timing
+    assert (timing.prefill_s, timing.first_decode_s) == (2.0, 0.5)
 
 
 def test_generation_abandoned_before_its_first_step_has_an_empty_end(tokenizer):

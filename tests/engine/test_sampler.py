@@ -281,7 +281,7 @@ def test_logprobs_name_the_lower_ids_when_many_tokens_are_equal():
 @pytest.mark.parametrize("truncation", TRUNCATIONS, ids=str)
 def test_draw_falls_where_the_line_of_tokens_left_says(truncation):
     """By the book: the tokens left lined up by id, each as long as its weight, and one number."""
-    logits = random_logits(40)
+    logits = random_logits(10)
     rows = [row(seed=seed, position=3, **truncation) for seed in range(len(logits))]
     for line, each, token_id in zip(logits, rows, sample(logits, rows).ids, strict=True):
         ids = kept(line, each.params)

@@ -12,6 +12,7 @@ from importlib import import_module
 __all__ = ["BENCHMARKS", "main"]
 
 BENCHMARKS = {
+    "engine": "our engine against vLLM, Transformers and llama.cpp: speed and latency, in turns",
     "journal": "what durability costs: frames a second, and the wait for a commit",
     "load": "what N patient users see: latency and throughput",
 }

@@ -1,0 +1,231 @@
+"""The command line of the comparison, and the record that it leaves in ``bench/results/``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import attrs
+import trio
+
+from engine.chart import chart
+from engine.comparison import Measured, from_json
+from engine.engine_process import StartFailed, running
+from engine.measurement import MeasurementFailed
+from engine.peer import Peer
+from engine.peers import PEERS
+from engine.peers.ours import Ours
+from engine.report import report
+from engine.run import Attachment, Plan, compare
+from engine.workload import Tokenize
+from load import machine
+from server_process import ServerFailed, demo_model, stop_like_ctrl_c_on_sigterm
+
+__all__ = ["main"]
+
+RESULTS = Path(__file__).parents[1] / "results"
+TITLES = {"ours": Ours().title, **{peer.name: peer.title for peer in PEERS.values()}}
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(part) for part in text.split(",") if part]
+
+
+def _cores(text: str) -> list[int]:
+    first, _, last = text.partition("-")
+    return list(range(int(first), int(last or first) + 1))
+
+
+def _peers(text: str) -> list[str]:
+    names = [name for name in text.split(",") if name]
+    if not set(names) <= set(PEERS):
+        raise argparse.ArgumentTypeError(f"of {', '.join(PEERS)}, separated by commas")
+    return names
+
+
+def _attachment(text: str) -> tuple[str, Attachment]:
+    name, port, group = text.replace("@", "=").split("=")
+    return name, Attachment(int(port), int(group))
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of all options."""
+    made = argparse.ArgumentParser(
+        prog="nox -s bench -- engine", description="Compare our engine with others on this machine."
+    )
+    add = made.add_argument
+    add("--peers", type=_peers, default=list(PEERS), help=f"default {','.join(PEERS)}; '' for ours alone")
+    add("--prepare", action="store_true", help="install the peers, each into its own environment, and stop")
+    add("--hold", action="store_true", help="start the peers, print how to attach them, wait for Ctrl-C")
+    add(
+        "--attach",
+        type=_attachment,
+        action="append",
+        default=[],
+        metavar="NAME=PORT@GROUP",
+        help="measure this peer where it runs already; repeatable",
+    )
+    add("--streams", type=_numbers, default=[1, 8, 32, 64, 128], help="levels (default 1,8,32,64,128)")
+    add("--arrivals", type=_numbers, default=[32], help="levels while prompts arrive (default 32)")
+    add("--arrival-rate", type=float, default=2.0, help="prompts that arrive a second (default 2)")
+    add("--rounds", type=int, default=5, help="times through all levels (default 5)")
+    add("--prompt-tokens", type=int, default=60, help="tokens of a prompt (default 60)")
+    add("--max-tokens", type=int, default=48, help="tokens of an answer (default 48)")
+    add("--cores", type=_cores, default=[0, 1], help="processors for everything (default 0-1)")
+    add("--server-flag", action="append", default=[], help="for our server, e.g. --server-flag=--threads=1")
+    add("--model-path", help="directory of the model (default: the demo model)")
+    add("--append-to", type=Path, help="a record of earlier rounds to go on with")
+    add("--results", type=Path, default=RESULTS, help="where the record goes (default bench/results)")
+    return made
+
+
+def _run_command(command: Sequence[str]) -> None:
+    subprocess.run(command, check=True)
+
+
+def _prepare(names: Sequence[str]) -> int:
+    status = 0
+    for name in names:
+        _say(f"installing {PEERS[name].title} …")
+        try:
+            PEERS[name].prepare(_run_command)
+        except (subprocess.CalledProcessError, OSError) as error:
+            _say(f"{PEERS[name].title}: {error}")
+            status = 1
+    return status
+
+
+async def _hold(names: Sequence[str], model: Path, cores: Sequence[int]) -> None:
+    """Keep peers running, one after the other started, all but held, until cancelled."""
+    logs = Path(tempfile.mkdtemp(prefix="seedance-bench-"))
+
+    async def keep(name: str, task_status: trio.TaskStatus[None]) -> None:
+        async with running(PEERS[name], model, cores, logs / f"{name}.log") as engine:
+            engine.hold()
+            print(f"--attach {name}={engine.port}@{engine.group}", flush=True)
+            task_status.started()
+            await trio.sleep_forever()
+
+    async with trio.open_nursery() as nursery:
+        for name in names:
+            await nursery.start(keep, name)
+
+
+def _tokenizer(model: Path) -> Tokenize:
+    from transformers import AutoTokenizer  # noqa: PLC0415 - slow to import, and `--help` needs it not
+
+    tokenizer: Any = AutoTokenizer.from_pretrained(model)
+    return lambda text: tokenizer(text)["input_ids"]
+
+
+def _commit() -> str:
+    done = subprocess.run(
+        ["git", "describe", "--always", "--dirty"],
+        cwd=RESULTS.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout.strip() or "unknown"
+
+
+def _compare(options: argparse.Namespace, model: Path) -> int:
+    earlier: list[Measured] = []
+    record: dict[str, Any] = {"runs": []}
+    path = options.append_to
+    if path is not None and path.exists():
+        record = json.loads(path.read_text())
+        earlier = from_json(record["measured"])
+    absent = {name: reason for name in options.peers if (reason := PEERS[name].absent()) is not None}
+    for name, reason in absent.items():
+        _say(f"{PEERS[name].title} is absent: {reason}; `--prepare --peers {name}` installs it")
+    taken_at = datetime.now(UTC).isoformat(timespec="seconds")
+    with tempfile.TemporaryDirectory(prefix="journal-", dir=options.results) as journal:
+        ours = Ours(options.server_flag, Path(journal) / "journal.db")
+        peers: list[Peer] = [ours, *(PEERS[name] for name in options.peers if name not in absent)]
+        plan = Plan(
+            model=model,
+            cores=options.cores,
+            levels=options.streams,
+            arrival_levels=options.arrivals,
+            arrival_rate=options.arrival_rate,
+            rounds=options.rounds,
+            first_round=1 + max((each.round for each in earlier), default=0),
+            prompt_tokens=options.prompt_tokens,
+            max_tokens=options.max_tokens,
+            attachments=dict(options.attach),
+        )
+        measured, engines = trio.run(compare, peers, plan, _tokenizer(model), _say)
+    record["runs"].append(
+        {
+            "taken_at": taken_at,
+            "commit": _commit(),
+            "model": model.name,
+            "machine": machine(),
+            "cores": options.cores,
+            "prompt_tokens": options.prompt_tokens,
+            "max_tokens": options.max_tokens,
+            "arrival_rate": options.arrival_rate,
+            "server_flags": options.server_flag,
+            "absent": absent,
+            "versions": {peer.name: peer.version() for peer in peers},
+            "start_seconds": {
+                name: round(engine.start_s, 1)
+                for name, engine in engines.items()
+                if name not in plan.attachments
+            },
+        }
+    )
+    both = [*earlier, *measured]
+    record["measured"] = [attrs.asdict(each) for each in both]
+    path = path or options.results / f"engine-{taken_at.replace(':', '').replace('+0000', 'Z')}.json"
+    _write(path, record, both, print)
+    return 0
+
+
+def _write(
+    path: Path, record: dict[str, Any], measured: Sequence[Measured], show: Callable[[str], None]
+) -> None:
+    titles = {name: TITLES[name] for name in TITLES if any(each.peer == name for each in measured)}
+    text = report(measured, titles)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(record, indent=1) + "\n")
+    path.with_suffix(".md").write_text(text)
+    path.with_suffix(".svg").write_text(chart(measured, titles))
+    show(text)
+    show(f"all figures in {path}, and as .md and .svg beside it")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run what the options say; 0, or 1 if something failed, or 130 if stopped."""
+    options = parser().parse_args(arguments)
+    if options.prepare:
+        return _prepare(options.peers)
+    stop_like_ctrl_c_on_sigterm()
+    options.results.mkdir(parents=True, exist_ok=True)
+    status = 0
+    try:
+        model = Path(options.model_path or demo_model())
+        if options.hold:
+            trio.run(_hold, options.peers, model, options.cores)
+        else:
+            status = _compare(options, model)
+    except* (ServerFailed, StartFailed, MeasurementFailed) as failures:
+        for failure in failures.exceptions:
+            _say(f"bench: {failure}")
+        status = 1
+    except* KeyboardInterrupt:
+        _say("bench: stopped")
+        status = 130
+    return status

@@ -1,0 +1,101 @@
+"""The tables of a comparison, as Markdown that also reads well as text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from engine.comparison import ARRIVALS, BURST, Measured, Spread, Verdict, ratio, spread, verdicts
+
+__all__ = ["markdown_table", "report"]
+
+BURST_COLUMNS = (
+    ("tokens/s", "tokens_per_s", 1),
+    ("ITL P50 ms", "itl_p50_ms", 1),
+    ("ITL P99 ms", "itl_p99_ms", 1),
+    ("TTFT P50 ms", "ttft_p50_ms", 0),
+    ("TTFT P99 ms", "ttft_p99_ms", 0),
+)
+ARRIVAL_COLUMNS = (
+    ("ITL P50 ms", "itl_p50_ms", 1),
+    ("ITL P99 ms", "itl_p99_ms", 1),
+    ("P99 / P50", "itl_p99_to_p50", 2),
+    ("TTFT P50 of arrivals ms", "ttft_p50_ms", 0),
+)
+ABSENT = "-"
+
+
+def markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Lay out a table with its columns aligned, the first to the left and the others to the right."""
+    columns = zip(headings, *rows, strict=True)
+    widths = [max(3, *map(len, column)) for column in columns]
+
+    def line(cells: Sequence[str]) -> str:
+        padded = [
+            cell.rjust(width) if index else cell.ljust(width)
+            for index, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        ]
+        return f"| {' | '.join(padded)} |"
+
+    rule = [("-" * width) if not index else "-" * (width - 1) + ":" for index, width in enumerate(widths)]
+    return "\n".join([line(headings), line(rule), *map(line, rows)])
+
+
+def _cell(value: Spread | None, digits: int) -> str:
+    if value is None:
+        return ABSENT
+    middle = f"{value.median:.{digits}f}"
+    return middle if value.count == 1 else f"{middle} ({value.low:.{digits}f}..{value.high:.{digits}f})"
+
+
+def _levels(measured: Sequence[Measured], mode: str) -> list[int]:
+    return sorted({each.streams for each in measured if each.mode == mode})
+
+
+def _mode_table(
+    measured: Sequence[Measured],
+    titles: Mapping[str, str],
+    mode: str,
+    columns: Sequence[tuple[str, str, int]],
+    compared: str,
+) -> str:
+    rows = []
+    for streams in _levels(measured, mode):
+        for peer, title in titles.items():
+            cells = [
+                _cell(spread(measured, peer, mode, streams, name), digits) for _, name, digits in columns
+            ]
+            if set(cells) == {ABSENT}:
+                continue
+            against = "" if peer == "ours" else _cell(ratio(measured, peer, mode, streams, compared), 2)
+            rows.append([f"{streams:>3} {title}", *cells, against])
+    return markdown_table(["streams, engine", *(heading for heading, _, _ in columns), "ours / it"], rows)
+
+
+def _verdict_row(verdict: Verdict) -> list[str]:
+    target = verdict.target
+    bound = f"≥ {target.least:g}" if target.least is not None else f"≤ {target.most:g}"
+    word = {True: "met", False: "NOT MET", None: "not measured"}[verdict.met]
+    return [target.text, bound, _cell(verdict.value, 2), word]
+
+
+def report(measured: Sequence[Measured], titles: Mapping[str, str]) -> str:
+    """Return all tables: bursts, arrivals, targets.
+
+    Args:
+        measured: All rounds.
+        titles: The engines to show, ours among them, by name and in the order of the rows.
+    """
+    parts = []
+    if _levels(measured, BURST):
+        parts += [
+            "All streams at once; medians of the rounds (least..greatest); last: our tokens/s over theirs.",
+            _mode_table(measured, titles, BURST, BURST_COLUMNS, "tokens_per_s"),
+        ]
+    if _levels(measured, ARRIVALS):
+        parts += [
+            "Streams that go on while new prompts arrive. Last: our ITL P99 over theirs.",
+            _mode_table(measured, titles, ARRIVALS, ARRIVAL_COLUMNS, "itl_p99_ms"),
+        ]
+    rows = [_verdict_row(verdict) for verdict in verdicts(measured)]
+    parts += ["Targets.", markdown_table(["target", "bound", "measured", ""], rows)]
+    return "\n\n".join(parts) + "\n"

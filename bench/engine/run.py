@@ -1,0 +1,151 @@
+"""One comparison: all engines loaded, one awake at a time, levels in turns, round after round.
+
+The order of the engines within a level changes from round to round, so that none always follows the same one
+onto a machine that it has warmed.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from attrs import frozen
+
+from engine.comparison import ARRIVALS, BURST, Measured
+from engine.engine_process import EngineProcess, attached, running
+from engine.measurement import arrivals, burst, figures_of_arrivals, figures_of_burst
+from engine.peer import Peer
+from engine.workload import Tokenize, poisson_times
+from engine.workload import burst as burst_requests
+
+__all__ = ["Attachment", "Plan", "compare", "order"]
+
+# Residents answer for so long that many others arrive meanwhile.
+RESIDENT_TOKENS = 128
+# Longer than any engine takes for the residents; what is left over is not sent.
+ARRIVALS_SPAN_S = 60.0
+
+
+@frozen
+class Attachment:
+    """A server that somebody else started.
+
+    Attributes:
+        port: Where it listens.
+        group: Its process group.
+    """
+
+    port: int
+    group: int
+
+
+@frozen
+class Plan:
+    """What is measured.
+
+    Attributes:
+        model: Directory of the model.
+        cores: Processors for servers and client alike.
+        levels: Numbers of streams for bursts.
+        arrival_levels: Numbers of residents for arrivals.
+        arrival_rate: Arrivals a second.
+        rounds: Times through all of it.
+        first_round: The number of the first round: later ones don't repeat the prompts of earlier runs.
+        prompt_tokens: Tokens of each prompt.
+        max_tokens: Tokens of each answer in a burst.
+        attachments: Servers that run already, by the name of their peer.
+    """
+
+    model: Path
+    cores: Sequence[int]
+    levels: Sequence[int]
+    arrival_levels: Sequence[int]
+    arrival_rate: float
+    rounds: int
+    first_round: int
+    prompt_tokens: int
+    max_tokens: int
+    attachments: Mapping[str, Attachment]
+
+
+def order(names: Sequence[str], number: int) -> list[str]:
+    """Return the engines in the order of this round: each in turn goes first."""
+    first = number % len(names)
+    return [*names[first:], *names[:first]]
+
+
+async def _measure_burst(
+    engine: EngineProcess, plan: Plan, streams: int, number: int, tokenize: Tokenize
+) -> Measured:
+    requests = burst_requests(f"burst {number}", streams, plan.prompt_tokens, plan.max_tokens, tokenize)
+    answers = await burst(engine.peer.connect(engine.port), requests)
+    return Measured(engine.peer.name, BURST, streams, number, figures_of_burst(answers, plan.max_tokens))
+
+
+async def _measure_arrivals(
+    engine: EngineProcess, plan: Plan, streams: int, number: int, tokenize: Tokenize
+) -> Measured:
+    residents = burst_requests(f"stay {number}", streams, plan.prompt_tokens, RESIDENT_TOKENS, tokenize)
+    times_s = poisson_times(f"times {number}", plan.arrival_rate, ARRIVALS_SPAN_S)
+    newcomers = burst_requests(f"come {number}", len(times_s), plan.prompt_tokens, plan.max_tokens, tokenize)
+    found = await arrivals(engine.peer.connect(engine.port), residents, newcomers, times_s)
+    return Measured(engine.peer.name, ARRIVALS, streams, number, figures_of_arrivals(found, RESIDENT_TOKENS))
+
+
+async def _warm(engine: EngineProcess, name: str, plan: Plan, tokenize: Tokenize, streams: int) -> None:
+    """Let it fault in what the others pushed out, before the clock runs."""
+    requests = burst_requests(f"warm {name}", streams, plan.prompt_tokens, 4, tokenize)
+    await burst(engine.peer.connect(engine.port), requests)
+
+
+async def compare(
+    peers: Sequence[Peer], plan: Plan, tokenize: Tokenize, report: Callable[[str], None]
+) -> tuple[list[Measured], dict[str, EngineProcess]]:
+    """Start every engine, measure, stop those that it started.
+
+    Args:
+        peers: The engines.
+        plan: What to measure.
+        tokenize: The model's tokenizer.
+        report: Gets a line for each thing done.
+
+    Raises:
+        StartFailed: A server did not start.
+        MeasurementFailed: A request failed.
+    """
+    os.sched_setaffinity(0, plan.cores)
+    measured: list[Measured] = []
+    engines: dict[str, EngineProcess] = {}
+    logs = Path(tempfile.mkdtemp(prefix="seedance-bench-"))
+    async with AsyncExitStack() as stack:
+        for peer in peers:
+            if (there := plan.attachments.get(peer.name)) is not None:
+                engine = attached(peer, there.port, there.group)
+                engine.wake()
+            else:
+                report(f"starting {peer.title} …")
+                log_path = logs / f"{peer.name}.log"
+                engine = await stack.enter_async_context(running(peer, plan.model, plan.cores, log_path))
+                report(f"{peer.title} is ready after {engine.start_s:.1f} s")
+            await _warm(engine, f"start {plan.first_round}", plan, tokenize, 8)
+            engine.hold()
+            engines[peer.name] = engine
+        for number in range(plan.first_round, plan.first_round + plan.rounds):
+            jobs = [(_measure_burst, streams) for streams in plan.levels]
+            jobs += [(_measure_arrivals, streams) for streams in plan.arrival_levels]
+            for job, streams in jobs:
+                for name in order(list(engines), number):
+                    engine = engines[name]
+                    if engine.peer.levels and streams not in engine.peer.levels:
+                        continue
+                    engine.wake()
+                    await _warm(engine, f"{number} {streams} {job.__name__}", plan, tokenize, 1)
+                    result = await job(engine, plan, streams, number, tokenize)
+                    engine.hold()
+                    measured.append(result)
+                    shown = ", ".join(f"{key} {value:.1f}" for key, value in result.figures.items())
+                    report(f"round {number}, {result.mode} {streams}, {engine.peer.title}: {shown}")
+    return measured, engines

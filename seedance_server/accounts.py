@@ -1,16 +1,20 @@
 """What each tenant uses just now, against its limits.
 
 One account a tenant, for as long as the process lives: a key file that is read again only changes the record
-that it is held to. What is counted in is always counted out again; taking is never waited for here.
+that it is held to. What is counted in is always counted out again; nothing is waited for here.
 
 It must not know keys, connections or messages.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 
+import trio
+
+from seedance_server.quota import Load, Quota
 from seedance_server.tenants import LOCAL, Tenant
 
 __all__ = ["Account", "Accounts"]
@@ -21,17 +25,66 @@ class Account:
 
     Args:
         tenant: Its record.
+        clock: Seconds, monotonic.
 
     Attributes:
-        tenant: As it was last read.
         connections: WebSockets open.
         requests: Requests from SUBMIT to their last frame.
     """
 
-    def __init__(self, tenant: Tenant) -> None:
-        self.tenant = tenant
+    def __init__(self, tenant: Tenant, clock: Callable[[], float] = trio.current_time) -> None:
+        self._clock = clock
+        self._tenant = tenant
+        self._tokens = Quota(period_s=60.0)
+        self._bandwidth = Quota(period_s=1.0)
         self.connections = 0
         self.requests = 0
+        self.hold_to(tenant)
+
+    @property
+    def tenant(self) -> Tenant:
+        """Its record as it was last read."""
+        return self._tenant
+
+    @property
+    def quotas(self) -> tuple[float | None, float | None]:
+        """Tokens a minute and bytes a second that it may have just now; None for no limit."""
+        return self._tokens.current, self._bandwidth.current
+
+    def hold_to(self, tenant: Tenant) -> None:
+        """Its record has changed."""
+        self._tenant = tenant
+        now_s = self._clock()
+        self._tokens.hold_to(tenant.tokens_per_minute, now_s)
+        self._bandwidth.hold_to(tenant.bytes_per_second, now_s)
+
+    def note_load(self, load: Load) -> None:
+        """The machine's load has changed, and with it what it may take."""
+        now_s = self._clock()
+        self._tokens.note_load(load, now_s)
+        self._bandwidth.note_load(load, now_s)
+
+    def take_tokens(self, amount: int) -> float:
+        """Reserves tokens; returns 0, or the seconds until it has so many, and nothing was reserved."""
+        return self._tokens.take(amount, self._clock())
+
+    def settle_tokens(self, reserved: int, used: int) -> None:
+        """What became of tokens that were reserved: the rest goes back, what is missing is owed."""
+        self._tokens.charge(used - reserved, self._clock())
+
+    @property
+    def burst_bytes(self) -> float:
+        """What should be sent to it at once: a quarter of a second's, so that what it gets comes evenly."""
+        current = self._bandwidth.current
+        return math.inf if current is None else current / 4
+
+    def charge_bytes(self, amount: int) -> None:
+        """So much was sent to it."""
+        self._bandwidth.charge(amount, self._clock())
+
+    def bandwidth_wait_s(self) -> float:
+        """Seconds until it may be sent more."""
+        return self._bandwidth.debt_s(self._clock())
 
     @property
     def has_room_for_connection(self) -> bool:
@@ -51,9 +104,14 @@ class Accounts:
 
     Args:
         tenants: Their records.
+        clock: Seconds, monotonic.
     """
 
-    def __init__(self, tenants: Iterable[Tenant] = (LOCAL,)) -> None:
+    def __init__(
+        self, tenants: Iterable[Tenant] = (LOCAL,), clock: Callable[[], float] = trio.current_time
+    ) -> None:
+        self._clock = clock
+        self._load = Load()
         self._accounts: dict[str, Account] = {}
         self._journal_bytes: dict[str, int] = {}
         self.journal_bytes: Mapping[str, int] = MappingProxyType(self._journal_bytes)
@@ -64,9 +122,9 @@ class Accounts:
         """Holds tenants to these records from now on; who isn't among them keeps the one it has."""
         for tenant in tenants:
             if (account := self._accounts.get(tenant.name)) is None:
-                self._accounts[tenant.name] = Account(tenant)
+                self._open(tenant)
             else:
-                account.tenant = tenant
+                account.hold_to(tenant)
             if tenant.journal_bytes is None:
                 self._journal_bytes.pop(tenant.name, None)
             else:
@@ -75,8 +133,19 @@ class Accounts:
     def of(self, name: str) -> Account:
         """A tenant's account; one that nobody wrote down has no limits of its own."""
         if (account := self._accounts.get(name)) is None:
-            account = self._accounts[name] = Account(Tenant(name=name))
+            account = self._open(Tenant(name=name))
         return account
+
+    def _open(self, tenant: Tenant) -> Account:
+        account = self._accounts[tenant.name] = Account(tenant, self._clock)
+        account.note_load(self._load)
+        return account
+
+    def note_load(self, load: Load) -> None:
+        """The machine's load, for everybody's quotas."""
+        self._load = load
+        for account in self:
+            account.note_load(load)
 
     def __iter__(self) -> Iterator[Account]:
         return iter(tuple(self._accounts.values()))

@@ -11,6 +11,7 @@ It must not know sockets, peers or frames.
 
 from __future__ import annotations
 
+import math
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -57,6 +58,11 @@ _REQUEST_FAULTS: Mapping[type[EngineError], ErrorCode] = {
 """Errors whose text is about the request, so that the client may read it."""
 
 
+_UNSAID_TOKENS = 512
+"""Reserved for an answer whose ``max_tokens`` isn't said: more than most have, picked. A longer one is
+charged when it ends."""
+
+
 def _random_seed() -> int:
     return secrets.randbits(63)
 
@@ -70,12 +76,14 @@ class Prepared:
         params: How to sample; the seed is chosen.
         arrival_s: When it came, on the engine's clock.
         preprocess_s: Seconds that its encoding took.
+        reserve_tokens: What it counts in its tenant's quota until it is known what it used.
     """
 
     prompt_ids: tuple[int, ...] = field(repr=False)
     params: SamplingParams
     arrival_s: float
     preprocess_s: float = 0.0
+    reserve_tokens: int = 0
 
     @property
     def seed(self) -> int:
@@ -216,9 +224,32 @@ class Admission:
         self.model.engine.check(len(prompt_ids), params)
         if params.seed is None:
             params = attrs.evolve(params, seed=self._entropy())
+        longest = self.model.context_tokens - len(prompt_ids)
         return Prepared(
-            prompt_ids=prompt_ids, params=params, arrival_s=arrival_s, preprocess_s=encoded_s - began_s
+            prompt_ids=prompt_ids,
+            params=params,
+            arrival_s=arrival_s,
+            preprocess_s=encoded_s - began_s,
+            reserve_tokens=len(prompt_ids) + min(params.max_tokens or _UNSAID_TOKENS, longest),
         )
+
+    def reserve(self, tenant: str, prepared: Prepared) -> None:
+        """Takes a request's tokens from its tenant's quota; pair with `settle`.
+
+        Raises:
+            RequestRefused: RATE_LIMITED, with when there will be so many.
+        """
+        wait_s = self._accounts.of(tenant).take_tokens(prepared.reserve_tokens)
+        if wait_s > 0:
+            raise RequestRefused(
+                ErrorCode.RATE_LIMITED,
+                "the tokens of this tenant are used up for now",
+                retry_after_ms=math.ceil(wait_s * 1e3),
+            )
+
+    def settle(self, tenant: str, reserved: int, used: int) -> None:
+        """Counts what a request used, in place of what was reserved for it."""
+        self._accounts.of(tenant).settle_tokens(reserved, used)
 
     def start(
         self, prepared: Prepared, generated_ids: Sequence[int] = (), delivered_text: str | None = None

@@ -279,6 +279,13 @@ class Config:
         "N",
         "the same per IPv4 address or IPv6 /64, loopback apart, so that one attacker can't fill all",
     )
+    link_bytes_per_second: int = _limit(
+        125_000_000,
+        "--link-rate",
+        "SIZE",
+        "bytes a second that fill the network, where the system doesn't know: moves tenants' quotas",
+        parse=parse_bytes,
+    )
     handshake_timeout_s: float = _limit(
         5.0,
         "--handshake-timeout",

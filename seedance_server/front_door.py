@@ -325,7 +325,7 @@ class FrontDoor:
                     service.admission,
                     service.requests,
                     service.registry,
-                    tenant=one.tenant,
+                    account=account,
                     config=config,
                     on_welcome=visit.leave,
                 )

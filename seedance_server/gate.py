@@ -80,7 +80,7 @@ class Gate:
         self._guesses = GuessLimiter()
         self._stamp: object = None
         self._complaint: str | None = None
-        self.accounts = Accounts()
+        self.accounts = Accounts(clock=clock)
         self.on_change: Callable[[], None] = lambda: None
         if path is None:
             self._ring = self._make_ring({})

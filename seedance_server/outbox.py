@@ -10,6 +10,7 @@ It must not know sockets, encodings or what a message means.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
@@ -78,6 +79,7 @@ class Batch:
     """Messages that leave together as one WebSocket message: one answer, or any number of frames."""
 
     messages: tuple[ServerMessage, ...]
+    has_frames: bool
     on_written: tuple[Callable[[], None], ...]
 
     def written(self) -> None:
@@ -176,8 +178,12 @@ class Outbox:
             waiter.turned_away = True
             waiter.settled.set()
 
-    async def take(self) -> Batch | None:
-        """Waits for the next batch; None once closed and empty. If cancelled, nothing is lost."""
+    async def take(self, at_most_bytes: float = math.inf) -> Batch | None:
+        """Waits for the next batch; None once closed and empty. If cancelled, nothing is lost.
+
+        Args:
+            at_most_bytes: Frames that leave together now, where that is less than ever; one leaves always.
+        """
         while not self._entries:
             if self._closed:
                 return None
@@ -187,11 +193,11 @@ class Outbox:
         first = self._entries.popleft()
         if not first.is_frame:
             self._waiting_control -= 1
-            return Batch((first.message,), ())
+            return Batch((first.message,), False, ())
         taken = [first]
         size = first.size_bytes
         while self._entries and self._entries[0].is_frame:
-            if size + self._entries[0].size_bytes > self._batch_bytes:
+            if size + self._entries[0].size_bytes > min(self._batch_bytes, at_most_bytes):
                 break
             taken.append(self._entries.popleft())
             size += taken[-1].size_bytes
@@ -199,5 +205,6 @@ class Outbox:
         self._admit()
         return Batch(
             tuple(entry.message for entry in taken),
+            True,
             tuple(entry.on_written for entry in taken if entry.on_written is not None),
         )

@@ -18,6 +18,7 @@ from attrs import frozen
 from trio_websocket import ConnectionClosed, WebSocketConnection
 
 from seedance_server import __version__
+from seedance_server.accounts import Account
 from seedance_server.admission import Admission
 from seedance_server.attachment import Attachment
 from seedance_server.config import Config
@@ -68,6 +69,8 @@ class Farewell:
 _SILENT = (ConnectionState.CLOSED, ConnectionState.ERROR)
 """After BYE and after a violation nothing may be said but the close."""
 
+_PACE_S = 1.0
+"""Longest sleep for bandwidth: a quota that was raised meanwhile is noticed."""
 _GONE = Farewell(CloseCode.ABNORMAL, "the peer is gone")
 
 
@@ -81,7 +84,7 @@ class Peer:
         admission: Decides on requests.
         requests: Makes streams of them.
         registry: Where sessions are.
-        tenant: Whose connection it is.
+        account: Of the tenant whose connection it is.
         config: Limits.
         on_welcome: Called once HELLO has been answered.
     """
@@ -95,7 +98,7 @@ class Peer:
         requests: Requests,
         registry: SessionRegistry,
         *,
-        tenant: str,
+        account: Account,
         config: Config,
         on_welcome: Callable[[], None],
     ) -> None:
@@ -105,7 +108,7 @@ class Peer:
         self._admission = admission
         self._requests = requests
         self._registry = registry
-        self._tenant = tenant
+        self._account = account
         self._config = config
         self._on_welcome = on_welcome
         self._outbox = Outbox(
@@ -237,7 +240,9 @@ class Peer:
             end=self._end_with,
             on_idle=self._close_if_idle,
         )
-        entrance = await self._registry.enter(self._tenant, hello.session_id, hello.resume_token, attachment)
+        entrance = await self._registry.enter(
+            self._account.tenant.name, hello.session_id, hello.resume_token, attachment
+        )
         # No checkpoint from here: what has the session is told to give it back when this connection ends.
         self._attachment = attachment
         if entrance.is_present:
@@ -292,9 +297,11 @@ class Peer:
 
     async def _write(self, written: trio.Event) -> None:
         try:
-            while (batch := await self._outbox.take()) is not None:
+            while (batch := await self._outbox.take(self._account.burst_bytes)) is not None:
                 if self._connection.state in _SILENT:
                     return
+                if batch.has_frames:  # an answer waits behind frames, never for bandwidth of its own
+                    await self._wait_for_bandwidth()
                 await self._send(batch)
         except ConnectionClosed:
             self._end(_GONE)
@@ -308,7 +315,13 @@ class Peer:
     async def _send(self, batch: Batch) -> None:
         for payload in self._encode(batch.messages):
             await self._websocket.send_message(payload)
+            self._account.charge_bytes(len(payload))
         batch.written()
+
+    async def _wait_for_bandwidth(self) -> None:
+        """Waits until its tenant owes nothing: the window then slows the model, and nothing is dropped."""
+        while (wait_s := self._account.bandwidth_wait_s()) > 0:  # noqa: ASYNC110 - it is time that is waited for
+            await trio.sleep(min(wait_s, _PACE_S))
 
     def _encode(self, messages: tuple[ServerMessage, ...]) -> list[bytes | str]:
         """One message where it fits, more where the encoding swells, as JSON does with control characters."""

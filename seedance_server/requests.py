@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable
-from functools import partial
 
 import structlog
 import trio
@@ -161,12 +160,24 @@ class Requests:
         return (*stored.prompt_ids, *stored.token_ids)
 
     async def commit(self, session: Session, submit: Submit, prepared: Prepared) -> Submission:
-        """Writes a request down, once for all times that it is sent.
+        """Writes a request down, once for all times that it is sent, and charged once.
 
         Raises:
-            RequestRefused: It is another one under the same key, or there is no room.
+            RequestRefused: It is another one under the same key, its tenant's quota is used up, or there is
+                no room.
             SessionLost, JournalError: As from `Session.submit`.
         """
+        self._admission.reserve(session.tenant, prepared)
+        is_new = False
+        try:
+            submission = await self._commit(session, submit, prepared)
+            is_new = not submission.replayed
+        finally:
+            if not is_new:
+                self._admission.settle(session.tenant, prepared.reserve_tokens, 0)
+        return submission
+
+    async def _commit(self, session: Session, submit: Submit, prepared: Prepared) -> Submission:
         new = NewStream(
             sequence_id=submit.sequence_id,
             idempotency_key=submit.idempotency_key,
@@ -214,8 +225,19 @@ class Requests:
             cancel_on_disconnect=not is_durable or submit.on_disconnect is OnDisconnect.CANCEL,
             deadline_s=deadline_s,
         )
-        session.start(stream, partial(self._admission.leave, session.tenant))
+        self._run(session, stream, prepared.reserve_tokens, len(prepared.prompt_ids))
         return stream
+
+    def _run(self, session: Session, stream: Stream, reserved: int, prompt_tokens: int) -> None:
+        """Starts it; what it reserved and what it used of its tenant's quota is settled when it is over."""
+        had = stream.completion_tokens
+
+        def settle() -> None:
+            used = prompt_tokens + stream.completion_tokens - had
+            self._admission.settle(session.tenant, reserved, used)
+            self._admission.leave(session.tenant)
+
+        session.start(stream, settle)
 
     def source(self, session: Session, stream: Stream) -> FrameSource:
         """The frames of a stream that is being produced."""
@@ -343,7 +365,7 @@ class Requests:
         # No checkpoint from here until it has a reader: without one it might leave at once.
         _log.info("stream taken over", session=session.id, stream_id=stream.id, frames=record.last_id)
         self._admission.enter_again(session.tenant)
-        session.start(stream, partial(self._admission.leave, session.tenant))
+        self._run(session, stream, 0, 0)  # its prompt was charged when it began
         return stream
 
 

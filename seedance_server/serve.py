@@ -36,6 +36,7 @@ from seedance_server.journal_file import make_journal
 from seedance_server.listener import accept_forever, descriptor_budget, listen
 from seedance_server.requests import Requests
 from seedance_server.served_model import ServedModel
+from seedance_server.load import LoadMeter, open_device_reader, watch_load
 from seedance_server.session_registry import SessionRegistry
 
 __all__ = ["EngineFactory", "serve"]
@@ -153,6 +154,9 @@ async def _serve(
         if watch_signals and config.keys_path is not None:
             await work.start(_reload_on_signal, gate)
         door.open(await _start_service(config, model, thread, journal, gate.accounts, work))
+        if config.keys_path is not None:  # else there are no quotas
+            meter = LoadMeter(config.link_bytes_per_second, device=open_device_reader())
+            work.start_soon(watch_load, meter.read, gate.accounts.note_load)
         if not gate.wants_key:
             _log.warning("no --keys and no --api-key: whoever is on this machine may use this server")
         sys.stdout.write(f"seedance-server ready on {url}\n")

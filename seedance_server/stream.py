@@ -141,6 +141,11 @@ class Stream:
         """Connections that read it."""
         return self._pace.readers
 
+    @property
+    def completion_tokens(self) -> int:
+        """Tokens of its frames so far."""
+        return len(self._token_ids)
+
     # ---- told by connections: never waits
 
     def add_reader(self, reader: Reader) -> None:

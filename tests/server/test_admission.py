@@ -18,6 +18,7 @@ from seedance_server.engine.errors import (
 from seedance_server.engine_loop import EngineLoop
 from seedance_server.errors import EngineStopped, RequestRefused
 from seedance_server.served_model import ServedModel
+from seedance_server.tenants import Rate, Tenant
 from seedance_server.testing import InlineExecutor, ScriptedEncoder, ScriptedEngine
 from seedance_wire.messages import ChatMessage, ErrorCode, Sampling, Submit
 
@@ -225,3 +226,26 @@ def test_failures_become_codes_without_the_servers_secrets(error, code, retryabl
     assert (described, again) == (code, retryable)
     assert "/" not in message
     assert ("10" in message and "5" in message) or not isinstance(error, ContextLengthExceeded)
+
+
+async def test_admission_reserves_what_an_answer_may_come_to(autojump_clock) -> None:
+    """Prompt and max_tokens, as far as the context goes; an answer of unsaid length has a usual one."""
+    subject, _ = admission()
+    for max_tokens, reserved in ((10, 12), (None, 514), (1 << 40, 4096)):
+        prepared = await subject.prepare(submit(sampling=Sampling(max_tokens=max_tokens)))
+        assert prepared.reserve_tokens == reserved, max_tokens
+
+
+async def test_admission_over_quota_says_when_to_come_back(autojump_clock) -> None:
+    """And what is settled can be had again."""
+    accounts = Accounts([Tenant(name="a", tokens_per_minute=Rate.of(60))])
+    subject, _ = admission(accounts=accounts)
+    prepared = await subject.prepare(submit(sampling=Sampling(max_tokens=38)))
+    subject.reserve("a", prepared)
+    with pytest.raises(RequestRefused) as caught:
+        subject.reserve("a", prepared)
+    assert caught.value.code is ErrorCode.RATE_LIMITED
+    assert caught.value.retry_after_ms == 20_000
+    subject.reserve("b", prepared)
+    subject.settle("a", prepared.reserve_tokens, 5)
+    subject.reserve("a", prepared)

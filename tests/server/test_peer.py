@@ -1,10 +1,13 @@
 """Tests of `seedance_server.peer`: one WebSocket, over the whole server in memory."""
 
+from itertools import pairwise
+
 import pytest
 import trio
 from trio_websocket import ConnectionClosed
 
 from seedance_server.config import Config
+from seedance_server.tenants import Rate, Tenant
 from seedance_server.testing import ScriptedEngine, serve_in_memory
 from seedance_wire.codec import make_codec
 from seedance_wire.errors import CloseCode
@@ -253,3 +256,41 @@ async def test_peer_names_the_field_that_it_refuses(autojump_clock) -> None:
         refused = await client.refused()
         assert refused.field == "top_p"
         assert refused.message.startswith("top_p must be")
+
+
+async def test_peer_of_a_tenant_over_its_bandwidth_gets_everything_slowly(autojump_clock) -> None:
+    """Nothing is dropped, the rate holds over the whole answer, and it comes evenly."""
+    pieces = [f"{number:03} " * 25 for number in range(60)]
+    async with serve_in_memory(ScriptedEngine(pieces)) as server:
+        server.gate.accounts.update([Tenant(name="local", bytes_per_second=Rate.of(500))])
+        async with wire_client(server.connect()) as client:
+            await client.submit()
+            await client.accepted()
+            began_s = trio.current_time()
+            arrivals_s, text = [began_s], ""
+            while True:
+                event = await client.receive()
+                arrivals_s.append(trio.current_time())
+                if isinstance(event, Flush):
+                    break
+                text += event.text if isinstance(event, Delta) else ""
+        assert text == "".join(pieces)
+        sent = 500 + 60 * 115
+        assert (sent - 500) / 500 - 2 < trio.current_time() - began_s < sent / 500 + 2
+        assert max(later - earlier for earlier, later in pairwise(arrivals_s)) < 1
+
+
+async def test_peer_over_bandwidth_holds_up_no_other_tenant(autojump_clock) -> None:
+    """Each tenant owes its own."""
+    pieces = ["x" * 100] * 30
+    async with serve_in_memory(ScriptedEngine(pieces)) as server:
+        server.gate.accounts.update([Tenant(name="local", bytes_per_second=Rate.of(500))])
+        server.gate.accounts.of("local").charge_bytes(10_000)
+        account = server.gate.accounts.of("local")
+        assert account.bandwidth_wait_s() > 15
+        other = server.gate.accounts.of("other")
+        assert other.bandwidth_wait_s() == 0
+        async with wire_client(server.connect()) as client:
+            await client.submit()
+            with trio.fail_after(0.5):  # an answer isn't a frame
+                await client.accepted()

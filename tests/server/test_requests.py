@@ -5,10 +5,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
+from attrs import evolve
 
 from seedance_server.config import Config
 from seedance_server.errors import RequestRefused
 from seedance_server.requests import Requests, ResumeRefused
+from seedance_server.tenants import Rate, Tenant
 from seedance_server.testing import ScriptedEngine, serve_in_memory
 from seedance_wire.errors import RemoteProtocolError
 from seedance_wire.messages import (
@@ -174,3 +176,34 @@ async def test_stream_that_has_ended_is_found_to_have_nothing_to_cancel(autojump
         assert await requests.find_to_cancel(session, 1) is None
         with pytest.raises(RemoteProtocolError):
             await requests.find_to_cancel(session, 2)
+
+
+async def test_request_is_charged_what_it_used_once(autojump_clock) -> None:
+    """What was reserved and not used comes back at its end; the same request again costs nothing."""
+    async with at_work(ScriptedEngine(["a"] * 10)) as (requests, session, server):
+        server.gate.accounts.update([Tenant(name="local", tokens_per_minute=Rate(600, 600, 600))])
+        account = server.gate.accounts.of("local")
+        request = submit(sampling=Sampling(max_tokens=500))
+        stream = await begin(requests, session, request)
+        assert account.take_tokens(600) == pytest.approx(50.2, abs=0.1)  # 502 reserved
+        prepared = await requests.prepare(session, submit(2, sampling=Sampling(max_tokens=90)))
+        again = await requests.commit(session, evolve(request, sequence_id=2), prepared)
+        assert again.replayed
+        await stream.over.wait()
+        assert account.take_tokens(600) == pytest.approx(1.2, abs=0.2)  # 2 + 10 used
+        big = await requests.prepare(session, submit(3, sampling=Sampling(max_tokens=600)))
+        with pytest.raises(RequestRefused) as caught:
+            await requests.commit(session, submit(3, sampling=Sampling(max_tokens=600)), big)
+        assert caught.value.code is ErrorCode.RATE_LIMITED
+        assert caught.value.retry_after_ms is not None
+        assert session.stream(3) is None
+
+
+async def test_request_that_cannot_be_kept_is_not_charged(autojump_clock) -> None:
+    """The journal refused it: its tokens are the tenant's again."""
+    async with at_work() as (requests, session, server):
+        server.gate.accounts.update([Tenant(name="local", tokens_per_minute=Rate.of(600), journal_bytes=1)])
+        for number in range(1, 9):
+            with pytest.raises(RequestRefused) as caught:
+                await begin(requests, session, submit(number, sampling=Sampling(max_tokens=500)))
+            assert caught.value.code is ErrorCode.JOURNAL_FULL

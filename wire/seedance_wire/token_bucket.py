@@ -10,11 +10,11 @@ _ROUNDING = 1e-6
 
 
 class TokenBucket:
-    """Says whether one more event is within the rate.
+    """Says whether something is within the rate: an event, or an amount of anything.
 
     Args:
-        rate: Events a second that are always allowed.
-        burst: Events at once that are allowed after a rest; also the most that is ever saved up.
+        rate: What is always allowed a second.
+        burst: What is allowed at once after a rest; also the most that is ever saved up.
         now_s: Seconds on any clock that doesn't go back, the same one as for `take`.
     """
 
@@ -26,16 +26,34 @@ class TokenBucket:
         self._saved = burst
         self._updated_s = now_s
 
-    def take(self, now_s: float) -> bool:
-        """Takes one if there is one; False, and nothing taken, if the event is over the rate."""
-        if self.wait_s(now_s) > 0:
+    def take(self, now_s: float, amount: float = 1.0) -> bool:
+        """Takes ``amount`` if it is there; False, and nothing taken, if it is over the rate.
+
+        An amount above the burst is taken from a full bucket, which then owes the rest.
+        """
+        if self.wait_s(now_s, amount) > 0:
             return False
-        self._saved -= 1
+        self._saved -= amount
         return True
 
-    def wait_s(self, now_s: float) -> float:
-        """Returns the seconds until there is one to take; 0 if there is now."""
+    def wait_s(self, now_s: float, amount: float = 1.0) -> float:
+        """Returns the seconds until there is ``amount`` to take, for 0 until nothing is owed; 0 for now."""
+        self._settle(now_s)
+        missing = min(amount, self._burst) - self._saved
+        return missing / self._rate if missing > _ROUNDING else 0.0
+
+    def charge(self, now_s: float, amount: float) -> None:
+        """Takes ``amount`` whether it is there or not; with a negative one, gives back what wasn't used."""
+        self._settle(now_s)
+        self._saved = min(self._burst, self._saved - amount)
+
+    def change(self, now_s: float, rate: float, burst: float) -> None:
+        """Goes on at another rate from now on; what was saved above the new burst is gone."""
+        self._settle(now_s)
+        self._rate = rate
+        self._burst = burst
+        self._saved = min(burst, self._saved)
+
+    def _settle(self, now_s: float) -> None:
         self._saved = min(self._burst, self._saved + (now_s - self._updated_s) * self._rate)
         self._updated_s = now_s
-        missing = 1 - self._saved
-        return missing / self._rate if missing > _ROUNDING else 0.0

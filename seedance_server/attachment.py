@@ -300,6 +300,7 @@ class Attachment:
             found = await self._requests.find(self.session, resume)
         except ResumeRefused as refusal:
             _log.info("resume refused", session=self.session.id, stream_id=stream_id, reason=str(refusal))
+            self.senders.give_up(stream_id)
             self._outbox.put_control(
                 ResumeRejected(
                     stream_id=stream_id,
@@ -320,10 +321,18 @@ class Attachment:
                 live=found.is_live,
             )
         )
-        if found.is_live or resume.last_processed_id < found.last_id:
-            self.senders.send(
-                stream_id, found.source, found.stream, after_id=resume.last_processed_id, digest=found.digest
-            )
+        if not found.is_live and resume.last_processed_id == found.last_id:
+            self.senders.give_up(stream_id)
+            return
+        taken_id = resume.last_processed_id if resume.taken_id is None else resume.taken_id
+        self.senders.send(
+            stream_id,
+            found.source,
+            found.stream,
+            after_id=resume.last_processed_id,
+            taken_id=max(taken_id, found.first_available_id - 1),
+            digest=found.digest,
+        )
 
     def _note_processed(self) -> None:
         if self._checkpoints is not None:

@@ -2,7 +2,9 @@
 
 A sender belongs to a connection and dies with it; the stream doesn't notice but for the pace. It starts
 behind any frame, sends each of what follows once, in its own epoch, and never more than the window lets it.
-Nothing is read by it that isn't durable, or needn't be.
+What the client has and its application hasn't taken goes through the window like the rest, only that it isn't
+sent: else a reader that stands still would be given one window more with each cut. Nothing is read that isn't
+durable, or needn't be.
 
 It must not know how frames come about, nor other streams.
 """
@@ -48,6 +50,7 @@ class Sender:
         stream_id: The stream's number on this connection.
         epoch: Of the connection's hold on the session.
         after_id: The last frame that the client has.
+        taken_id: The last that its application has taken, at most that; what lies between is read again.
         digest: Hash of the stream's text up to there, if it is known; taken over.
         on_sent: Called after each frame that was put into the outbox but the last, with its number and the
             digest of the text up to it if that is known.
@@ -67,6 +70,7 @@ class Sender:
         stream_id: int,
         epoch: int,
         after_id: int,
+        taken_id: int,
         digest: hashlib._Hash | None,
         on_sent: Callable[[int, bytes | None], None],
         on_last: Callable[[], None],
@@ -74,7 +78,7 @@ class Sender:
         on_unsendable: Callable[[ErrorCode, str], None] | None = None,
     ) -> None:
         self.stream_id = stream_id
-        self.sent_id = after_id
+        self.sent_id = taken_id
         self.is_known = after_id > 0
         self._source = source
         self._outbox = outbox
@@ -84,9 +88,11 @@ class Sender:
         self._on_last = on_last
         self._on_first_written = on_first_written
         self._on_unsendable = on_unsendable
+        self._after_id = after_id
+        self._acknowledged_id = taken_id
         self._window = SlidingWindow()
         self._window_moved = trio.lowlevel.ParkingLot()
-        self._last_windowed_id = after_id
+        self._last_windowed_id = taken_id
         self._is_done = False
 
     @property
@@ -117,11 +123,12 @@ class Sender:
         Raises:
             RemoteProtocolError: That frame was never sent.
         """
-        if frame_id > self.sent_id:
+        if frame_id > max(self.sent_id, self._after_id):
             raise RemoteProtocolError(
                 f"frame {frame_id} of stream {self.stream_id} was acknowledged but never sent"
             )
         self.is_known = True
+        self._acknowledged_id = max(self._acknowledged_id, frame_id)
         # A terminal frame that passed a full window isn't the window's business, nor what an earlier
         # connection sent.
         if self._window.in_flight:
@@ -137,10 +144,24 @@ class Sender:
         """
         while True:
             for read in await self._source.read(self.sent_id):
+                if read.frame.id <= self._after_id:
+                    await self._count(read)
+                    continue
                 entry = self._sendable(read)
                 await self._send(entry)
                 if is_terminal(entry.frame):
                     return
+
+    async def _count(self, entry: TailFrame) -> None:
+        """Lets a frame that waits in the client fill the window, unless it is taken by now."""
+        frame_id = entry.frame.id
+        while frame_id > self._acknowledged_id and not self._window.can_send(entry.size):
+            await self._window_moved.park()
+        if frame_id > self._acknowledged_id:
+            self._window.on_sent(frame_id, entry.size, trio.current_time())
+        else:
+            self._window.skip(frame_id)
+        self._last_windowed_id = self.sent_id = frame_id
 
     def _sendable(self, entry: TailFrame) -> TailFrame:
         """The frame itself; or the stream's end, here, where it fits no message: it could never pass."""

@@ -71,6 +71,7 @@ class Senders:
         self._end = end
         self._on_done = on_done
         self._sendings: dict[int, _Sending] = {}
+        self._early: dict[int, int] = {}  # acknowledged while the stream is looked for
         self._is_over = False
 
     def __len__(self) -> int:
@@ -88,6 +89,7 @@ class Senders:
         stream: Stream | None,
         *,
         after_id: int = 0,
+        taken_id: int = 0,
         digest: hashlib._Hash | None = None,
     ) -> None:
         """Sends a stream from behind a frame on.
@@ -97,6 +99,10 @@ class Senders:
             source: Its frames.
             stream: Its producer, while it isn't ended.
             after_id: The last frame that the client has.
+            taken_id: The last that its application has taken, of those that can still be read.
+
+        Raises:
+            RemoteProtocolError: Meanwhile a frame was acknowledged that the client hasn't got.
             digest: Hash of its text up to there, if that is known; taken over.
         """
         sender = Sender(
@@ -105,6 +111,7 @@ class Senders:
             stream_id=stream_id,
             epoch=self._epoch,
             after_id=after_id,
+            taken_id=taken_id,
             digest=hashlib.sha256() if after_id == 0 else digest,
             on_sent=partial(self._note_sent, stream, stream_id),
             on_last=self._checkpoints.push,
@@ -112,9 +119,12 @@ class Senders:
             on_unsendable=None if stream is None else partial(stream.fail, retryable=False),
         )
         sending = self._sendings[stream_id] = _Sending(sender, stream)
+        acknowledged_id = self._early.pop(stream_id, 0)
         if stream is not None:
             stream.add_reader(sender)
         self._nursery.start_soon(self._run, stream_id, sending)
+        if acknowledged_id:
+            sender.acknowledge(acknowledged_id, trio.current_time())
 
     def _note_sent(self, stream: Stream | None, stream_id: int, frame_id: int, digest: bytes | None) -> None:
         if stream is None or stream.is_durable:
@@ -153,15 +163,22 @@ class Senders:
         """
         now_s = trio.current_time()
         for stream_id, frame_id in ack.processed:
-            if (sending := self._sendings.get(stream_id)) is not None:
+            if stream_id in self._early:
+                self._early[stream_id] = max(self._early[stream_id], frame_id)
+            elif (sending := self._sendings.get(stream_id)) is not None:
                 sending.sender.acknowledge(frame_id, now_s)
                 if sending.stream is not None:
                     sending.stream.note_progress()
 
     def discontinue(self, stream_id: int) -> None:
-        """Stops sending a stream, if it is being sent."""
+        """Stops sending a stream, if it is being sent; acknowledgements from here are for who sends it next."""
+        self._early[stream_id] = 0
         if (sending := self._sendings.get(stream_id)) is not None:
             sending.scope.cancel()
+
+    def give_up(self, stream_id: int) -> None:
+        """A stream that was discontinued is not going to be sent again."""
+        self._early.pop(stream_id, None)
 
     async def stopped(self, stream_id: int) -> None:
         """Waits until a stream isn't being sent."""

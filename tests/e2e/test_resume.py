@@ -318,7 +318,7 @@ async def test_request_sent_again_is_executed_once(autojump_clock) -> None:
             assert (first.replayed, again.replayed, again.stream_id) == (False, True, 1)
         async with wire_client(server.connect(), former=welcome) as client:
             # Both are acknowledged, and both may be sent again: the client never saw the answers.
-            client.connection._state.next_sequence_id = 1
+            client.connection._state._sequence_ids.begin(0, repeats=False)
             await client.submit(idempotency_key=key)
             again = await client.receive()
             assert isinstance(again, Accepted)

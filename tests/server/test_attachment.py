@@ -300,10 +300,16 @@ async def test_attachment_whose_commit_ends_after_its_connection_starts_no_gener
 async def test_attachment_whose_client_lets_answers_pile_up_ends(autojump_clock) -> None:
     """An answer that finds no room is not swallowed: the connection ends, and the client asks again."""
     config = Config(model_path="m", outbox_control_messages=1)
-    async with serve_in_memory(config=config) as server, wire_client(server.connect()) as client:
-        for _ in range(3):
+    journal = FailingJournal()
+    async with (
+        serve_in_memory(config=config, journal=journal) as server,
+        wire_client(server.connect()) as client,
+    ):
+        journal.commit_s = 0.1  # so that all are answered at the same moment
+        for _ in range(5):
             await client.submit(model="none")
-        assert await client.close_code() == CloseCode.SLOW_READER
+        with trio.fail_after(10):
+            assert await client.close_code() == CloseCode.SLOW_READER
 
 
 async def test_attachment_that_was_superseded_does_nothing_more(autojump_clock) -> None:

@@ -21,7 +21,16 @@ from seedance_wire.messages import Delta, ErrorCode, TokenLogprob
 class Sending:
     """A sender at work on a tail, and what it has put into its outbox."""
 
-    def __init__(self, count: int, *, after_id: int = 0, digest=None, ends: bool = True, out_of_turn=False):
+    def __init__(
+        self,
+        count: int,
+        *,
+        after_id: int = 0,
+        taken_id=None,
+        digest=None,
+        ends: bool = True,
+        out_of_turn=False,
+    ):
         outputs = [SequenceOutput(id=1, text=f"{number} é", token_ids=(1,)) for number in range(count)]
         made = draft_frames(1, Position(), outputs, segment_bytes=1 << 20)
         end = draft_ending(
@@ -41,6 +50,7 @@ class Sending:
             stream_id=9,
             epoch=4,
             after_id=after_id,
+            taken_id=after_id if taken_id is None else taken_id,
             digest=digest,
             on_sent=lambda frame_id, digest: self.noted.append((frame_id, digest)),
             on_last=lambda: self.lasts.append(self.sender.sent_id),
@@ -80,6 +90,38 @@ async def test_sender_never_sends_more_than_the_window_takes(autojump_clock) -> 
         assert [getattr(frame, "text", "") for frame in sending.frames] == [
             getattr(frame, "text", "") for frame in sending.made
         ]
+
+
+@pytest.mark.parametrize("held", [1, 31, 32, 33, 90])
+async def test_sender_counts_what_waits_in_the_client_since_an_earlier_connection(
+    autojump_clock, held
+) -> None:
+    """A cut gives a reader that stands still nothing: what it holds and what is sent are one window."""
+    async with Sending(300, after_id=100, taken_id=100 - held).at_work() as sending:
+        await trio.sleep(60)
+        more = max(32 - held, 0)
+        assert [frame.id for frame in sending.frames] == list(range(101, 101 + more))
+        assert (sending.sender.in_flight, sending.sender.room) == (32, 0)
+        for acknowledged_id in range(101 - held, 101):  # the application takes what it has, one by one
+            sending.sender.acknowledge(acknowledged_id, trio.current_time())
+            await trio.sleep(1)
+            last_id = sending.frames[-1].id if sending.frames else 100
+            assert last_id == 100 or last_id - acknowledged_id <= 32
+        assert last_id - 100 == sending.sender.in_flight >= 16
+        assert [frame.id for frame in sending.frames] == list(range(101, last_id + 1))
+
+
+async def test_sender_lets_go_at_once_of_what_was_taken_while_it_began(autojump_clock) -> None:
+    """One ACK for all that the client held frees all of it, also what was not counted yet."""
+    async with Sending(300, after_id=100, taken_id=0).at_work() as sending:
+        await trio.sleep(1)
+        assert sending.frames == []
+        sending.sender.acknowledge(100, trio.current_time())
+        await trio.sleep(1)
+        assert [frame.id for frame in sending.frames[:2]] == [101, 102]
+        assert sending.sender.in_flight == len(sending.frames) == sending.sender.window_size
+        with pytest.raises(RemoteProtocolError):
+            sending.sender.acknowledge(sending.frames[-1].id + 1, trio.current_time())
 
 
 async def test_sender_begins_behind_any_frame_with_a_window_of_its_own(autojump_clock) -> None:

@@ -4,6 +4,7 @@ import pytest
 
 from seedance_wire.bookmark import Bookmark
 from seedance_wire.connection import Connection
+from seedance_wire.cursor import ReceiveCursor
 from seedance_wire.errors import LocalProtocolError
 from seedance_wire.messages import Resume
 from seedance_wire.rules import REMEMBERED_STREAMS
@@ -52,6 +53,19 @@ def test_stream_that_has_nothing_yet_shows_no_digest() -> None:
     streams.begin(live(1))
     connection = Connection(Role.CLIENT, "seedance.v1")
     assert streams.resume(1, connection) == Resume(stream_id=1, last_processed_id=0)
+
+
+@pytest.mark.parametrize(("taken_id", "said"), [(0, 0), (2, 2), (3, None), (4, None)])
+def test_resume_tells_what_waits_for_the_application(taken_id: int, said: int | None) -> None:
+    """What it has not taken still fills the window; where nothing waits there is nothing to say."""
+    streams = SessionStreams()
+    streams.begin(live(1))
+    connection = Connection(Role.CLIENT, "seedance.v1")
+    streams.get(1).cursor = ReceiveCursor(1, 3, 9)
+    streams.take(1, taken_id)
+    streams.take(1, 0)
+    streams.take(2, 9)
+    assert streams.resume(1, connection).taken_id == said
 
 
 def test_ends_are_remembered_for_a_while() -> None:

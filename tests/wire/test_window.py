@@ -118,3 +118,16 @@ def test_window_equals_a_naive_model_for_any_history(history: list[tuple[bool, f
             window.on_ack(acked, now)
         assert (window.size, window.in_flight) == (size, len(sent) - acked)
         assert 16 <= window.size <= 128
+
+
+def test_window_skips_what_is_taken_already() -> None:
+    """A frame that another connection sent changes nothing but the number that comes next."""
+    window = SlidingWindow(3)
+    window.skip(4)
+    window.on_sent(5, 10, 0.0)
+    with pytest.raises(LocalProtocolError):
+        window.skip(6)
+    window.on_ack(5, 0.1)
+    window.skip(6)
+    assert (window.size, window.in_flight) == (32, 0)
+    window.on_sent(7, 10, 0.2)

@@ -323,8 +323,7 @@ class ClientSession:
                 last = self._streams.position(stream_id, self._connection)[0].applied
             if last is not None and frame_id > last:
                 raise LocalProtocolError(f"frame {frame_id} of stream {stream_id}, whose last was {last}")
-        if self._connection is not None:  # the next one begins behind what came out: nothing waits for this
-            self._outbox.acknowledge(pairs)
+        self._outbox.acknowledge(pairs)  # without a connection RESUME will tell it
 
     def bye(self) -> None:
         """Ends the session's connections for good: BYE is the last that `data_to_send` returns."""

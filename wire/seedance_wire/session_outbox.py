@@ -76,6 +76,7 @@ class SessionOutbox:
     def acknowledge(self, pairs: Iterable[tuple[int, int]]) -> None:
         """Notes what the application has taken: pairs of its number of a stream and a frame id."""
         for number, frame_id in pairs:
+            self._streams.take(number, frame_id)
             stream_id = self._streams.stream_id(number)
             if stream_id is not None:
                 self._acks[stream_id] = max(frame_id, self._acks.get(stream_id, 0))

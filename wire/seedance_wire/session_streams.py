@@ -38,6 +38,7 @@ class LiveStream:
         wanted: Whether the application asks for it; if not, it is received only to be ended.
         cursor: How far it was applied, as of the last `SessionStreams.detach`.
         digest: Of the text up to there.
+        taken_id: The last frame that the application has taken.
     """
 
     number: int
@@ -46,6 +47,7 @@ class LiveStream:
     wanted: bool = True
     cursor: ReceiveCursor = _BEGINNING
     digest: RunningDigest = field(factory=RunningDigest)
+    taken_id: int = 0
 
 
 class SessionStreams:
@@ -100,6 +102,7 @@ class SessionStreams:
             durable=True,
             cursor=ReceiveCursor(0, applied, bookmark.offset),
             digest=digest,
+            taken_id=applied,
         )
         self._live[stream.number] = stream
         self._ended.pop(stream.number, None)
@@ -148,6 +151,11 @@ class SessionStreams:
         here = None if connection is None else connection.position(number - self._base)
         return here or (stream.cursor, stream.digest)
 
+    def take(self, number: int, frame_id: int) -> None:
+        """Notes what the application has taken of a stream, if it has not ended."""
+        if (stream := self._live.get(number)) is not None:
+            stream.taken_id = max(stream.taken_id, frame_id)
+
     def detach(self, connection: Connection) -> None:
         """Takes over from a connection how far each stream came."""
         for stream in self._live.values():
@@ -165,10 +173,12 @@ class SessionStreams:
     def resume(self, number: int, connection: Connection) -> Resume:
         """Returns the RESUME that asks for the rest of a stream."""
         cursor, digest = self.position(number, connection)
+        taken_id = self._live[number].taken_id
         return Resume(
             stream_id=number - self._base,
             last_processed_id=cursor.applied,
             digest=digest.prefix if cursor.applied else None,
+            taken_id=taken_id if taken_id < cursor.applied else None,
         )
 
     def lose_all(self) -> list[LiveStream]:

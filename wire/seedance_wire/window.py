@@ -95,6 +95,16 @@ class SlidingWindow:
         self._bytes += size_bytes
         self._newest_id = frame_id
 
+    def skip(self, frame_id: int) -> None:
+        """Notes a frame that the client has and its application has taken: the next one is behind it.
+
+        Raises:
+            LocalProtocolError: There are frames in flight, which would be before it.
+        """
+        if self._sent:
+            raise LocalProtocolError(f"frame {frame_id} is taken, and {self._newest_id} is not")
+        self._newest_id = max(self._newest_id, frame_id)
+
     def on_ack(self, frame_id: int, now_s: float) -> None:
         """Notes that the application took everything up to ``frame_id``, and resizes.
 

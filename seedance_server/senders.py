@@ -100,10 +100,10 @@ class Senders:
             stream: Its producer, while it isn't ended.
             after_id: The last frame that the client has.
             taken_id: The last that its application has taken, of those that can still be read.
+            digest: Hash of its text up to the client's last frame, if that is known; taken over.
 
         Raises:
             RemoteProtocolError: Meanwhile a frame was acknowledged that the client hasn't got.
-            digest: Hash of its text up to there, if that is known; taken over.
         """
         sender = Sender(
             source,
@@ -171,7 +171,7 @@ class Senders:
                     sending.stream.note_progress()
 
     def discontinue(self, stream_id: int) -> None:
-        """Stops sending a stream, if it is being sent; acknowledgements from here are for who sends it next."""
+        """Stops sending a stream, if it is being sent; an ACK from here is for who sends it next."""
         self._early[stream_id] = 0
         if (sending := self._sendings.get(stream_id)) is not None:
             sending.scope.cancel()

@@ -71,7 +71,7 @@ async def test_senders_take_an_ack_of_a_stream_that_is_not_sent_for_a_late_one(a
 
 
 async def test_senders_keep_an_ack_that_comes_while_the_stream_is_looked_for(autojump_clock) -> None:
-    """Said once is enough, though the window that it is for begins after it; else the stream stood for ever."""
+    """Said once is enough, though the window that it is for begins after it."""
     journal = SlowReads()
     engine = ScriptedEngine(["x"] * 300)
     async with serve_in_memory(engine, journal=journal) as server:

@@ -22,6 +22,7 @@ from seedance_server.admission import Admission
 from seedance_server.checkpoints import Checkpoints
 from seedance_server.config import Config
 from seedance_server.errors import OutboxClosed, RequestRefused, SessionLost
+from seedance_server.event_intake import EventIntake
 from seedance_server.journal.errors import JournalError
 from seedance_server.journal.records import Submission
 from seedance_server.outbox import Outbox
@@ -35,6 +36,7 @@ from seedance_wire.messages import (
     Ack,
     Cancel,
     ErrorCode,
+    Event,
     Refused,
     Resume,
     Resumed,
@@ -85,6 +87,7 @@ class Attachment:
         self._epoch = 0
         self._checkpoints: Checkpoints | None = None
         self._senders: Senders | None = None
+        self._events: EventIntake | None = None
         self._pending = 0
 
     # ---- told by the registry
@@ -113,6 +116,14 @@ class Attachment:
             checkpoints=self._checkpoints,
             end=self._end,
             on_done=self._check_idle,
+        )
+
+        self._events = EventIntake(
+            session,
+            self._outbox,
+            limit_bytes=self._config.events_waiting_bytes,
+            start=self._start,
+            on_processed=self._checkpoints.note_message,
         )
 
     def bye(self) -> None:
@@ -283,6 +294,11 @@ class Attachment:
             await stream.over.wait()  # the end is durable before the message counts as processed
         await self.session.record(cancel.sequence_id)
         self._note_processed()
+
+    def report(self, event: Event) -> None:
+        """Takes what the client reports of its users."""
+        assert self._events is not None  # noqa: S101 - open
+        self._events.put(event)
 
     def acknowledge(self, ack: Ack) -> None:
         """See `Senders.acknowledge`."""

@@ -10,8 +10,6 @@ It must not know where a value came from.
 from __future__ import annotations
 
 import ipaddress
-import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,25 +17,12 @@ import attrs
 from attrs import frozen
 
 from seedance_server.errors import ConfigError
+from seedance_server.setting import Setting, parse_bytes, setting_field
 
-__all__ = ["Config", "Setting", "is_loopback", "parse_bytes"]
+__all__ = ["Config", "is_loopback"]
 
-_UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "ki": 1024, "mi": 1024**2, "gi": 1024**3}
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmg]i?)?b?\s*", re.IGNORECASE)
 _MIN_API_KEY_CHARS = 16
 _MAY_BE_ZERO = {"port", "shutdown_timeout_s", "orphan_grace_s", "run_ahead_frames", "journal_reserve_bytes"}
-
-
-def parse_bytes(text: str) -> int:
-    """Reads a size as people write it: ``1048576``, ``512MiB``, ``4 GiB``, ``1.5g``.
-
-    Raises:
-        ValueError: If ``text`` isn't a size.
-    """
-    match = _SIZE.fullmatch(text)
-    if match is None:
-        raise ValueError(f"must be a size such as 512MiB or 4GiB, not {text!r}")
-    return int(float(match[1]) * _UNITS[(match[2] or "").lower()])
 
 
 def is_loopback(host: str) -> bool:
@@ -50,56 +35,20 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-@frozen(kw_only=True)
-class Setting:
-    """How one field of `Config` is read and explained.
-
-    Attributes:
-        help: One sentence for ``--help``; for a limit, its reason.
-        parse: Turns text into the value; raises ValueError with a reason.
-        flag: Name on the command line.
-        metavar: What stands for the value in ``--help``.
-        group: Heading in ``--help``.
-        repeatable: The flag may be given several times; the environment separates by commas.
-        choices: The only values allowed, if they are few.
-    """
-
-    help: str
-    parse: Callable[[str], Any]
-    flag: str
-    metavar: str
-    group: str
-    repeatable: bool = False
-    choices: tuple[str, ...] = ()
-
-    @property
-    def environment(self) -> str:
-        """The environment variable that sets the same."""
-        return "SEEDANCE_" + self.flag.removeprefix("--").replace("-", "_").upper()
-
-
-def _setting(
-    default: Any, flag: str, metavar: str, help_text: str, *, group: str, **more: Any
-) -> Any:  # attrs turns it into the field's own type
-    parse = more.pop("parse", None) or (type(default) if default is not None else str)
-    setting = Setting(help=help_text, parse=parse, flag=flag, metavar=metavar, group=group, **more)
-    return attrs.field(default=default, metadata={"setting": setting})
-
-
 def _model(default: Any, flag: str, metavar: str, help_text: str, **more: Any) -> Any:
-    return _setting(default, flag, metavar, help_text, group="model and engine", **more)
+    return setting_field(default, flag, metavar, help_text, group="model and engine", **more)
 
 
 def _service(default: Any, flag: str, metavar: str, help_text: str, **more: Any) -> Any:
-    return _setting(default, flag, metavar, help_text, group="service", **more)
+    return setting_field(default, flag, metavar, help_text, group="service", **more)
 
 
 def _limit(default: Any, flag: str, metavar: str, help_text: str, **more: Any) -> Any:
-    return _setting(default, flag, metavar, help_text, group="limits", **more)
+    return setting_field(default, flag, metavar, help_text, group="limits", **more)
 
 
 def _delivery(default: Any, flag: str, metavar: str, help_text: str, **more: Any) -> Any:
-    return _setting(default, flag, metavar, help_text, group="reliable delivery", **more)
+    return setting_field(default, flag, metavar, help_text, group="reliable delivery", **more)
 
 
 @frozen(kw_only=True)
@@ -256,6 +205,35 @@ class Config:
         "SECONDS",
         "time for which a stream waits for a full or slow journal before it ends with an error",
     )
+    events_path: Path | None = _delivery(  # noqa: RUF009
+        None,
+        "--events",
+        "PATH",
+        "file for what clients report of their users, a line of JSON each (default: reports are refused)",
+        parse=Path,
+    )
+    events_rotate_bytes: int = _delivery(
+        1 << 26,
+        "--events-rotate",
+        "SIZE",
+        "size at which that file is put aside as PATH.1, PATH.2 ...",
+        parse=parse_bytes,
+    )
+    event_sinks: tuple[str, ...] = _delivery(
+        (),
+        "--event-sink",
+        "MODULE:NAME",
+        "where reports go as well: NAME() in MODULE makes an EventSink; repeatable",
+        parse=str,
+        repeatable=True,
+    )
+    events_quota_bytes: int = _delivery(
+        1 << 26,
+        "--events-quota",
+        "SIZE",
+        "what a tenant's reports may take while they wait for a sink; more are refused for a while",
+        parse=parse_bytes,
+    )
     checkpoint_interval_ms: int = _delivery(
         100, "--checkpoint-interval", "MS", "least time between two checkpoints to one client: a round trip"
     )
@@ -327,6 +305,13 @@ class Config:
     )
     stream_buffer_outputs: int = _limit(
         8, "--stream-buffer", "N", "outputs the engine may be ahead of a stream; it pauses at half"
+    )
+    events_waiting_bytes: int = _limit(
+        1 << 20,
+        "--events-waiting",
+        "SIZE",
+        "reports of one connection that wait for the journal: four of its longest messages",
+        parse=parse_bytes,
     )
     segment_bytes: int = _limit(
         65_536, "--segment", "SIZE", "text after which a stream commits a segment", parse=parse_bytes

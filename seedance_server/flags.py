@@ -14,8 +14,9 @@ from typing import Any, NoReturn
 import attrs
 
 from seedance_server import __version__
-from seedance_server.config import Config, Setting
+from seedance_server.config import Config
 from seedance_server.errors import ConfigError, StartupError
+from seedance_server.setting import Setting
 
 __all__ = ["build_parser", "read_config", "settings"]
 

@@ -42,6 +42,7 @@ def journal_limits(config: Config, tenants: Mapping[str, int] = MappingProxyType
         bytes_of_tenants=tenants,
         soft_free_bytes=config.journal_reserve_bytes,
         # Messages are processed out of order while a request waits for its prompt's encoding.
+        event_bytes=config.events_quota_bytes,
         early_messages=config.max_streams + config.message_burst,
     )
 

@@ -290,8 +290,8 @@ class Peer:
             case InvalidSubmit(sequence_id=sequence_id, field=field, reason=reason):
                 refusal = RequestRefused(ErrorCode.INVALID_REQUEST, f"{field} {reason}", field=field)
                 attachment.refuse(sequence_id, refusal)
-            case Event(sequence_id=sequence_id):
-                attachment.refuse(sequence_id, RequestRefused(ErrorCode.UNSUPPORTED, "no events are taken"))
+            case Event():
+                attachment.report(event)
             case _:
                 raise RemoteProtocolError(f"{type(event).__name__} isn't expected now")
 

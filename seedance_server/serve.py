@@ -28,15 +28,17 @@ from seedance_server.decode_thread import DecodeThread
 from seedance_server.engine.errors import EngineError
 from seedance_server.engine_loop import EngineLoop
 from seedance_server.errors import StartupError
+from seedance_server.event_delivery import EventDelivery
+from seedance_server.event_sinks import make_sinks
 from seedance_server.front_door import CHAT_PATH, FrontDoor, Service
 from seedance_server.gate import Gate
 from seedance_server.journal.errors import JournalUnusable
 from seedance_server.journal.interface import Journal
 from seedance_server.journal_file import make_journal
 from seedance_server.listener import accept_forever, descriptor_budget, listen
+from seedance_server.load import LoadMeter, open_device_reader, watch_load
 from seedance_server.requests import Requests
 from seedance_server.served_model import ServedModel
-from seedance_server.load import LoadMeter, open_device_reader, watch_load
 from seedance_server.session_registry import SessionRegistry
 
 __all__ = ["EngineFactory", "serve"]
@@ -137,6 +139,7 @@ async def _serve(
     for listener in listeners:
         nursery.start_soon(accept_forever, listener, door.lobby, door.serve_stream, nursery)
     url = _url(config.host, listeners[0].socket.getsockname()[1])
+    sinks = make_sinks(config)
     journal = make_journal(config, gate.accounts.journal_bytes)
     try:
         await nursery.start(journal.run)
@@ -153,7 +156,9 @@ async def _serve(
         work.start_soon(gate.run)
         if watch_signals and config.keys_path is not None:
             await work.start(_reload_on_signal, gate)
-        door.open(await _start_service(config, model, thread, journal, gate.accounts, work))
+        delivery = EventDelivery(journal, sinks)
+        work.start_soon(delivery.run)
+        door.open(await _start_service(config, model, thread, journal, delivery, gate.accounts, work))
         if config.keys_path is not None:  # else there are no quotas
             meter = LoadMeter(config.link_bytes_per_second, device=open_device_reader())
             work.start_soon(watch_load, meter.read, gate.accounts.note_load)
@@ -180,6 +185,7 @@ async def _start_service(
     model: ServedModel,
     thread: DecodeThread,
     journal: Journal,
+    delivery: EventDelivery,
     accounts: Accounts,
     work: trio.Nursery,
 ) -> Service:
@@ -198,7 +204,11 @@ async def _start_service(
         max_generations=config.max_generations,
         preprocess_workers=config.preprocess_workers,
     )
-    registry = SessionRegistry(journal, new_session_id=lambda: secrets.token_hex(16))
+    registry = SessionRegistry(
+        journal,
+        new_session_id=lambda: secrets.token_hex(16),
+        on_events=delivery.notify if delivery.has_sinks else None,
+    )
     await work.start(registry.run)
     return Service(
         admission=admission,

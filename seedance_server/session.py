@@ -33,7 +33,7 @@ from seedance_server.journal.errors import (
     TooManyEarlyMessages,
 )
 from seedance_server.journal.interface import Journal
-from seedance_server.journal.records import FrameRecord, NewStream, SessionRecord, Submission
+from seedance_server.journal.records import FrameRecord, NewEventBatch, NewStream, SessionRecord, Submission
 from seedance_server.stream import Stream
 from seedance_wire.errors import CloseCode
 
@@ -62,6 +62,7 @@ class Session:
         nursery: Where its streams run; the registry owns it.
         claims_settled: Waits until no claim of the session is under way in this process.
         on_unused: Called whenever nothing holds it in memory any more.
+        on_events: Called when reported events were kept; None: they go nowhere, so none are to be kept.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class Session:
         nursery: trio.Nursery,
         claims_settled: Callable[[str], Awaitable[None]],
         on_unused: Callable[[Session], None],
+        on_events: Callable[[], None] | None = None,
     ) -> None:
         self.id = record.session_id
         self.tenant = record.tenant
@@ -83,6 +85,7 @@ class Session:
         self._nursery = nursery
         self._claims_settled = claims_settled
         self._on_unused = on_unused
+        self._on_events = on_events
         self._streams: dict[int, Stream] = {}
         self._holder: Holder | None = None
         self._uses = 0
@@ -239,6 +242,29 @@ class Session:
                 await trio.sleep(_EARLY_PAUSE_S)
                 continue
             self._note_processed(last_id)
+            return
+
+    @property
+    def takes_events(self) -> bool:
+        """Whether reported events go anywhere."""
+        return self._on_events is not None
+
+    async def take_events(self, batch: NewEventBatch) -> None:
+        """Keeps what the client reports; once it returns, so it is, however often it is sent again.
+
+        Raises:
+            SessionLost: As from every write.
+            JournalError: As from `Journal.take_events`.
+        """
+        while True:
+            try:
+                last_id = await self._own(lambda epoch: self._journal.take_events(self.id, epoch, batch))
+            except TooManyEarlyMessages:
+                await trio.sleep(_EARLY_PAUSE_S)
+                continue
+            self._note_processed(last_id)
+            if self._on_events is not None:
+                self._on_events()
             return
 
     def _note_processed(self, last_id: int) -> None:

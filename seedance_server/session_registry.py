@@ -91,10 +91,12 @@ class SessionRegistry:
         *,
         new_session_id: Callable[[], str],
         entropy: Callable[[int], bytes] = secrets.token_bytes,
+        on_events: Callable[[], None] | None = None,
     ) -> None:
         self._journal = journal
         self._new_session_id = new_session_id
         self._entropy = entropy
+        self._on_events = on_events
         self._sessions: dict[str, Session] = {}
         self._claims: Counter[str] = Counter()
         self._claim_settled = trio.Event()
@@ -175,6 +177,7 @@ class SessionRegistry:
                 nursery=self._nursery,
                 claims_settled=self._claims_settled,
                 on_unused=self._forget,
+                on_events=self._on_events,
             )
             self._sessions[session.id] = session
         session.attach(claimant, record)

@@ -36,6 +36,8 @@ from seedance_server.engine.sequence import (
     Usage,
 )
 from seedance_server.engine_loop import EngineLoop, GenerationEngine
+from seedance_server.event_delivery import EventDelivery
+from seedance_server.event_sink import EventSink
 from seedance_server.front_door import FrontDoor, Service
 from seedance_server.gate import Gate
 from seedance_server.journal.interface import Journal
@@ -277,6 +279,7 @@ async def serve_in_memory(
     journal: Journal | None = None,
     fingerprint: bytes = bytes(32),
     model: ServedModel | None = None,
+    event_sinks: Sequence[EventSink] = (),
 ) -> AsyncIterator[InMemoryServer]:
     """Runs a whole server in memory; leaving the block ends it, as a kill would.
 
@@ -290,6 +293,7 @@ async def serve_in_memory(
         fingerprint: Of the model.
         model: A whole model, as `load_served_model` gives, instead of ``engine``, ``encoder``, name and
             fingerprint.
+        event_sinks: Where reported events go; none: they are refused.
     """
     config = config or Config(model_path="scripted")
     model = model or ServedModel(
@@ -324,7 +328,13 @@ async def serve_in_memory(
             clock=trio.current_time,
             run_in_thread=encode_here,
         )
-        registry = SessionRegistry(journal, new_session_id=lambda: f"session-{secrets.token_hex(4)}")
+        delivery = EventDelivery(journal, event_sinks)
+        nursery.start_soon(delivery.run)
+        registry = SessionRegistry(
+            journal,
+            new_session_id=lambda: f"session-{secrets.token_hex(4)}",
+            on_events=delivery.notify if delivery.has_sinks else None,
+        )
         await nursery.start(registry.run)
         door = FrontDoor(config, gate)
         door.open(

@@ -46,5 +46,8 @@ def _failing(name: str) -> Any:
     return operate
 
 
-for _name in ("create_session", "claim_session", "submit", "append", "read_frames", "record_message"):
+for _name in (
+    *("create_session", "claim_session", "submit", "append", "read_frames", "record_message"),
+    "take_events",
+):
     setattr(FailingJournal, _name, _failing(_name))

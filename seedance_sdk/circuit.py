@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 import trio
 
 from seedance_sdk.circuit_breaker import (
+    OPEN_MAX_S,
     CircuitBreaker,
     CircuitChange,
     CircuitState,
@@ -33,10 +34,17 @@ class Circuit:
     Args:
         url: The endpoint.
         on_change: Called at each change of state.
+        open_max_s: Longest pause.
     """
 
-    def __init__(self, url: str = "", on_change: Callable[[CircuitChange], object] | None = None) -> None:
-        self._breaker = CircuitBreaker(url, on_change=self._tell)
+    def __init__(
+        self,
+        url: str = "",
+        on_change: Callable[[CircuitChange], object] | None = None,
+        *,
+        open_max_s: float = OPEN_MAX_S,
+    ) -> None:
+        self._breaker = CircuitBreaker(url, on_change=self._tell, open_max_s=open_max_s)
         self._on_change = on_change
         self._asking = False  # a new request is under way while the circuit is not closed
         self._changed = trio.Event()
@@ -73,9 +81,9 @@ class Circuit:
         """The server has greeted."""
         self._breaker.welcomed(attempt, trio.current_time())
 
-    def progressed(self) -> None:
+    def progressed(self, attempt: ConnectionAttempt) -> None:
         """The server did something of use."""
-        self._breaker.progressed()
+        self._breaker.progressed(attempt)
 
     def heartbeat_answered(self, attempt: ConnectionAttempt) -> None:
         """A heartbeat came back."""
@@ -94,18 +102,21 @@ class Circuit:
 
     # ---- requests
 
-    async def turn(self, given_up: Callable[[], bool]) -> AbstractContextManager[None]:
+    async def turn(self, passes: Callable[[], bool]) -> AbstractContextManager[None]:
         """Waits until a new request may be made: at once where the circuit is closed, else one by one.
 
+        An open circuit forbids connecting, not asking: over a connection that has outlived it, ask.
+
         Args:
-            given_up: Whether waiting has become pointless; asked at each change. Then it returns as well.
+            passes: Whether this request need not wait for an open circuit, as it has a connection, or as
+                waiting has become pointless; asked at each change.
 
         Returns:
             A context that lasts until the request is answered. If cancelled, nothing is held.
         """
-        while not given_up() and self._blocked:
+        while (self.state is CircuitState.OPEN and not passes()) or self._busy:
             await self._changed.wait()
-        if given_up() or self.state is CircuitState.CLOSED:
+        if self.state is not CircuitState.HALF_OPEN:
             return nullcontext()
         self._asking = True
         return self._turn()
@@ -119,9 +130,8 @@ class Circuit:
             self.wake()
 
     @property
-    def _blocked(self) -> bool:
-        half_open = self.state is CircuitState.HALF_OPEN
-        return self.state is CircuitState.OPEN or (half_open and self._asking)
+    def _busy(self) -> bool:
+        return self._asking and self.state is CircuitState.HALF_OPEN
 
     def _tell(self, change: CircuitChange) -> None:
         _log.info("the circuit of %s is %s", change.url, change.state.value)

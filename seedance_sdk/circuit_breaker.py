@@ -138,10 +138,16 @@ class CircuitBreaker:
             self._probe = None
             self._change(CircuitState.CLOSED)
 
-    def progressed(self) -> None:
-        """A connection was of use: failures before it don't count any more."""
+    def progressed(self, attempt: ConnectionAttempt) -> None:
+        """A connection was of use: failures before it don't count any more.
+
+        Nor do pauses before a probe that was: over a network that cuts and cuts again, each piece that comes
+        through is worth a connection, and the next pause is the shortest.
+        """
         if self.state is CircuitState.CLOSED:
             self._failures = 0
+        elif self.on_probation(attempt):
+            self._times_opened = 0
 
     def ended(self, attempt: ConnectionAttempt, now_s: float, *, failed: bool) -> None:
         """A connection is over, or could not be made; the first call for each counts.

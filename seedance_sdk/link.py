@@ -222,7 +222,7 @@ class Link:
     def note_progress(self) -> None:
         """The session did something of use."""
         self._outage.note_progress()
-        self._circuit.progressed()
+        self._circuit.progressed(self._attempt)
 
     def _end(self, error: SeedanceError) -> None:
         """Notes why the connection ended, or must; the first reason counts, the others follow from it."""

@@ -57,8 +57,11 @@ class Liveness:
             ConnectionLost: Nothing comes any more, or too little for an endpoint on probation.
         """
         pinged_at = self._heard_at = trio.current_time()
+        doubtful = False
         while True:
-            doubtful = self._circuit.on_probation(attempt)
+            doubted, doubtful = doubtful, self._circuit.on_probation(attempt)
+            if doubted and self._circuit.state is CircuitState.OPEN:
+                raise ConnectionLost("the server is back, but did not prove itself in time", close_code=1006)
             if doubtful:
                 due = pinged_at + PROBATION_INTERVAL_S
             else:
@@ -69,8 +72,6 @@ class Liveness:
             pinged_at = trio.current_time()
             if doubtful or self._needed():
                 await self._beat(ping, attempt)
-            if doubtful and self._circuit.state is CircuitState.OPEN:
-                raise ConnectionLost("the server is back, but did not prove itself in time", close_code=1006)
 
     async def _beat(self, ping: Callable[[bytes], Awaitable[None]], attempt: ConnectionAttempt) -> None:
         sent_at = trio.current_time()

@@ -33,6 +33,8 @@ from tests.faults.tally import Tally
 __all__ = ["MortalJournal", "World", "histories", "simulated_campaign", "story"]
 
 READERS = 4
+PATIENCE_S = 86_400.0
+"""Of a reader, in simulated time: most connections are cut before they were of use."""
 _SYLLABLES = ("ta ", "né", "日本", "🚀", " word", "\n", "größe ", "x", "— ", "  ")
 _ENDINGS = (HarmKind.CUT, HarmKind.CUT, HarmKind.CUT, HarmKind.HALF_CLOSE)
 
@@ -156,7 +158,7 @@ async def _run(faults: int, seed: int, subprotocol: str, report: Callable[[str],
 
     def next_request() -> Request:
         number, pieces = next(numbers), dice.randint(0, 60)
-        options = {"prompt": f"story {number} {pieces}", "timeout": 600.0}
+        options = {"prompt": f"story {number} {pieces}", "timeout": PATIENCE_S}
         return Request(options, "".join(story(number, pieces)))
 
     async with trio.open_nursery() as nursery:
@@ -165,7 +167,7 @@ async def _run(faults: int, seed: int, subprotocol: str, report: Callable[[str],
         noting = NotingConnector(connector, lambda: [reader.note_connected() for reader in readers] and None)
         async with AsyncSeedanceClient(
             "ws://simulated/v1/chat",
-            limits=Limits(reconnect_timeout_s=600.0),
+            limits=Limits(reconnect_timeout_s=PATIENCE_S, circuit_open_max_s=1.0),
             connector=noting,
             clock=trio.current_time,
             dice=dice.random,

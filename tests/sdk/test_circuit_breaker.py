@@ -25,7 +25,7 @@ def test_circuit_opens_at_the_third_failure_in_a_row() -> None:
     breaker = CircuitBreaker()
     for _ in range(2):
         breaker.ended(begun(breaker, 0), 0, failed=True)
-    breaker.progressed()
+    breaker.progressed(begun(breaker, 0))
     for _ in range(2):
         breaker.ended(begun(breaker, 0), 0, failed=True)
     assert breaker.state is CircuitState.CLOSED
@@ -89,6 +89,24 @@ def test_circuit_is_half_open_for_half_a_minute_at_most() -> None:
     assert breaker.wait_s(32) == 2
     breaker.ended(probe, 33, failed=True)  # it is the probe no more
     assert breaker.wait_s(33) == 1
+
+
+def test_circuit_pauses_briefly_after_a_probe_that_was_of_use() -> None:
+    """A network that cuts every few seconds carries a piece each time; one that only greets is left alone."""
+    breaker = CircuitBreaker()
+    opened(breaker)
+    now_s = 1.0
+    for pause in (1, 1, 1):
+        probe = begun(breaker, now_s)
+        breaker.welcomed(probe, now_s)
+        breaker.progressed(probe)
+        breaker.ended(probe, now_s, failed=True)
+        assert breaker.wait_s(now_s) == pause
+        now_s += pause
+    probe = begun(breaker, now_s)
+    breaker.welcomed(probe, now_s)
+    breaker.ended(probe, now_s, failed=True)
+    assert breaker.wait_s(now_s) == 2
 
 
 def test_circuit_takes_an_orderly_end_for_no_failure() -> None:

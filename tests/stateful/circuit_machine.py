@@ -72,6 +72,8 @@ class Reading:
             self.probe = 0
         elif entry.what == "welcome" and self.state is CircuitState.OPEN:
             self.state, self.until_s, self.beats = CircuitState.HALF_OPEN, entry.at_s + 30, 0
+        elif entry.what == "use" and self.state is CircuitState.HALF_OPEN:
+            self.times_opened = 0
         elif entry.what == "beat" and self.state is CircuitState.HALF_OPEN:
             self.beats += 1
             if self.beats == 5:
@@ -134,7 +136,7 @@ class CircuitMachine(RuleBasedStateMachine):
         elif what == "beat":
             self.breaker.heartbeat_answered(self.live[number], self.now_s)
         else:
-            self.breaker.progressed()
+            self.breaker.progressed(self.live[number])
         self._note(what, number)
 
     @precondition(lambda self: self.live)

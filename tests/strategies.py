@@ -356,6 +356,21 @@ scheduler_shapes = st.fixed_dictionaries(
 )
 """Pools from barely one sequence to several, budgets from one token to a whole prompt."""
 
+flow_picks = st.tuples(st.integers(-1, 1), st.sampled_from("abcd"))
+"""A flow of the fair queue: its class and its tenant."""
+flow_weights = st.fixed_dictionaries({tenant: st.sampled_from([0.25, 1.0, 2.0, 8.0]) for tenant in "abcd"})
+"""Powers of two: sums of what is divided by them are exact, so that a model may be compared."""
+flow_costs = st.lists(st.integers(1, 8), min_size=1, max_size=4)
+
+requesters = st.fixed_dictionaries(
+    {
+        "tenant": st.sampled_from(["", "", "b", "c"]),
+        "weight": st.sampled_from([0.5, 1.0, 3.0]),
+        "priority": st.sampled_from([0, 0, 0, 1]),
+    }
+)
+"""Who asks for a generation."""
+
 
 seeds = st.integers(0, 2**31)
 

@@ -132,7 +132,7 @@ class Engine:
         self._scheduler = Scheduler(
             self._pool,
             max_sequences=config.max_sequences,
-            prefill_budget_tokens=config.prefill_budget_tokens,
+            prefill_budget=lambda _decodes: config.prefill_budget_tokens,
         )
         self._generations: dict[int, Generation] = {}
         self._ended: list[SequenceOutput] = []  # ended between steps; the next step reports them

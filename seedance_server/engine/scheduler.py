@@ -2,27 +2,35 @@
 
 The rules, in the order in which `schedule` applies them:
 
-1. **Arrival order decides everything.** Both queues are sorted by it; a preempted or resumed sequence is back
-   in its old place, ahead of whoever came later.
-2. **A step is a walk over the running sequences.** Each one that isn't paused contributes its one decode
-   token, a throttled one in every other step; sequences still in their prompt share `prefill_budget_tokens`
-   between them. Decodes never wait for prompts.
-3. **A sequence takes part when it has blocks for all its present tokens**, never for what it may yet
-   generate. When the pool is empty, blocks are taken from the newest paused sequence, then from the newest
-   running one, which may be the one that asks. The victim loses its keys and values, keeps its tokens, and
-   computes again.
-4. **Waiting sequences join at the end of the walk**, if there are rows, budget and blocks for all their
-   tokens and one more for each running sequence (so that a joiner isn't thrown out again by the next decode).
-   The first one that doesn't fit blocks those behind it: else a long prompt would starve.
+1. **First come, first served within a tenant; shares between tenants.** Where rows or prompt tokens don't
+   suffice for all, a `FairQueue` of each says whose turn it is. A preempted or resumed sequence is back in
+   its old place.
+2. **Decodes first.** Each running sequence that isn't paused contributes its one decode token, a throttled
+   one in every other step. Only where there are more of them than rows, prompts take rows from them: as many
+   as their tenants' shares say.
+3. **Prompts share what is left**: the rows, and the prompt tokens that the step may hold. Sequences that wait
+   join here, with blocks for all their tokens and one more for each running sequence (so that a joiner isn't
+   thrown out again by the next decode). Of a tenant's, the first one that doesn't fit blocks those behind it:
+   else a long prompt would starve.
+4. **A sequence takes part when it has blocks for all its present tokens**, never for what it may yet
+   generate. When the pool is empty, blocks are taken from paused sequences first, then from the heaviest
+   tenant (by blocks over weight), the newest of its sequences first, which may be the one that asks. The
+   victim loses its keys and values, keeps its tokens, and computes again. For one that wants to join, blocks
+   are taken only from paused sequences, and from a tenant that stays no lighter than the one that joins.
 
-Progress: the oldest sequence that isn't paused is never a victim, and alone it fits (the engine refuses those
-that don't), so it ends; then the next one is the oldest.
+Progress: the oldest sequence of all that isn't paused is never a victim. To join it may take the blocks of
+any other tenant, and its own tenant's newer ones wait behind it. Its turn comes (see `FairQueue`), and alone
+it fits (the engine refuses those that don't), so it ends; then the next one is the oldest.
 """
 
 from bisect import insort
+from collections.abc import Callable, Iterable
+from heapq import merge
+from itertools import islice
 
 from seedance_server.engine.batch import Batch, Chunk
 from seedance_server.engine.block_pool import BlockPool
+from seedance_server.engine.fair_queue import FairQueue, Flow
 from seedance_server.engine.sequence import Sequence, SequenceStatus
 
 __all__ = ["Scheduler"]
@@ -38,22 +46,27 @@ class Scheduler:
     Args:
         pool: The blocks; nobody else allocates from it.
         max_sequences: Most chunks in one batch.
-        prefill_budget_tokens: Most tokens in chunks of more than one token, per batch.
+        prefill_budget: How many prompt tokens (in chunks of more than one, or of a joining sequence) a batch
+            may hold beside so many decodes; at least 1.
     """
 
-    def __init__(self, pool: BlockPool, *, max_sequences: int, prefill_budget_tokens: int) -> None:
+    def __init__(self, pool: BlockPool, *, max_sequences: int, prefill_budget: Callable[[int], int]) -> None:
         self._pool = pool
         self._max_sequences = max_sequences
-        self._budget = prefill_budget_tokens
-        self._waiting: list[Sequence] = []
+        self._prefill_budget = prefill_budget
         self._running: list[Sequence] = []
+        self._waiting: dict[Flow, list[Sequence]] = {}
+        self._weights: dict[Flow, float] = {}
+        self._rows = FairQueue(self._weights)
+        self._prompts = FairQueue(self._weights)
+        self._chunks: dict[Sequence, Chunk] = {}  # of the step that is being scheduled
         self._step = 0
         self.preemptions = 0
 
     @property
     def waiting(self) -> tuple[Sequence, ...]:
         """Sequences without blocks, oldest first."""
-        return tuple(self._waiting)
+        return tuple(merge(*self._waiting.values(), key=_arrival))
 
     @property
     def running(self) -> tuple[Sequence, ...]:
@@ -61,92 +74,210 @@ class Scheduler:
         return tuple(self._running)
 
     def has_work(self) -> bool:
-        """Whether `schedule` would return a batch that isn't empty."""
-        return any(not sequence.paused for queue in (self._running, self._waiting) for sequence in queue)
+        """Whether a sequence isn't paused. All others may be throttled, so that a batch is empty."""
+        queues = (self._running, *self._waiting.values())
+        return any(not sequence.paused for queue in queues for sequence in queue)
 
     def add(self, sequence: Sequence) -> None:
         """Queue a new sequence. It must fit the pool alone, at its limit."""
-        insort(self._waiting, sequence, key=_arrival)
+        self._weights[sequence.flow] = sequence.request.weight
+        self._queue(sequence)
 
     def remove(self, sequence: Sequence) -> None:
         """Forget a sequence and free its blocks at once, whatever it was doing."""
-        (self._running if sequence.status is SequenceStatus.RUNNING else self._waiting).remove(sequence)
+        if sequence.status is SequenceStatus.RUNNING:
+            self._running.remove(sequence)
+        else:
+            self._unqueue(sequence)
         sequence.status = SequenceStatus.FINISHED
         self._pool.release(sequence.table)
+        flow = sequence.flow
+        if flow not in self._waiting and all(other.flow != flow for other in self._running):
+            del self._weights[flow]
 
     def schedule(self) -> Batch:
         """Choose the next step's chunks, after which each has its blocks.
 
         Returns:
-            The batch; empty if nothing but paused sequences is left.
+            The batch; empty if nothing is left but paused sequences, and throttled ones that rest.
         """
-        chunks: list[Chunk] = []
-        budget = self._budget
         self._step += 1
-        for sequence in tuple(self._running):
-            if len(chunks) == self._max_sequences:
+        self._chunks.clear()
+        prompts = self._prompts_by_flow()
+        heads = {flow: sequences[0] for flow, sequences in prompts.items() if sequences}
+        rows = self._rows.begin(self._wanted_rows(heads))
+        budget: int | None = None
+        while len(self._chunks) < self._max_sequences:
+            joining: dict[Flow, list[Sequence]] = {}
+            for sequence in rows:
+                if sequence is heads.get(sequence.flow):
+                    joining[sequence.flow] = prompts[sequence.flow]  # it keeps a row for its flow's prompts
+                elif self._decode(sequence):
+                    rows.charge(sequence.flow, 1)
+                if len(self._chunks) + len(joining) >= self._max_sequences:
+                    break
+            if not joining:
                 break
-            # An older one's need for blocks may have taken this one off the walk meanwhile.
-            if sequence.paused or sequence.status is not SequenceStatus.RUNNING:
-                continue
-            if sequence.throttled and sequence.last_step == self._step - 1:
-                continue
-            count = 1 if sequence.remaining == 1 else min(sequence.remaining, budget)
-            if count and self._make_room(sequence):
-                chunks.append(Chunk.of(sequence, count))
-                budget -= count if sequence.remaining > 1 else 0
-        self._admit(chunks, budget)
-        return Batch.of(chunks)
+            if budget is None:
+                budget = self._prefill_budget(len(self._chunks))
+            for chunk in self._prefill(joining, budget):
+                rows.charge(chunk.sequence.flow, 1)
+                budget -= chunk.count
+        rows.end()
+        return Batch.of(self._chunks.values())
 
     def complete(self, batch: Batch) -> None:
         """Note that the keys and values of a batch's tokens are in their blocks."""
         for chunk in batch.chunks:
             chunk.sequence.computed += chunk.count
-            chunk.sequence.last_step = self._step
 
-    def _admit(self, chunks: list[Chunk], budget: int) -> None:
-        for sequence in tuple(self._waiting):
-            if budget == 0 or self._active() >= self._max_sequences:
-                return
-            if sequence.paused:
+    def _wanted_rows(self, heads: dict[Flow, Sequence]) -> dict[Flow, list[Sequence]]:
+        """Each flow's decodes and, for its prompts, the oldest of them, by arrival."""
+        wanted: dict[Flow, list[Sequence]] = {}
+        for sequence in self._running:
+            if not (sequence.paused or sequence.in_prompt or self._rests(sequence)):
+                wanted.setdefault(sequence.flow, []).append(sequence)
+        for flow, head in heads.items():
+            insort(wanted.setdefault(flow, []), head, key=_arrival)
+        return wanted
+
+    def _prompts_by_flow(self) -> dict[Flow, list[Sequence]]:
+        """What each flow has to compute before it decodes, running or waiting, by arrival."""
+        prompts: dict[Flow, list[Sequence]] = {}
+        for sequence in self._running:
+            if sequence.in_prompt and not sequence.paused:
+                prompts.setdefault(sequence.flow, []).append(sequence)
+        for flow, waiting in self._waiting.items():
+            # No step takes more; the rest of a long queue costs nothing.
+            first = list(islice((each for each in waiting if not each.paused), self._max_sequences))
+            prompts[flow] = list(merge(prompts.get(flow, ()), first, key=_arrival))
+        return prompts
+
+    def _rests(self, sequence: Sequence) -> bool:
+        return sequence.throttled and sequence.last_step == self._step - 1
+
+    def _decode(self, sequence: Sequence) -> bool:
+        """Let a running sequence take part, unless another one's need for blocks has ended its running."""
+        if sequence.status is not SequenceStatus.RUNNING or not self._make_room(sequence):
+            return False
+        self._take_part(sequence, 1)
+        return True
+
+    def _take_part(self, sequence: Sequence, count: int) -> Chunk:
+        sequence.last_step = self._step
+        chunk = self._chunks[sequence] = Chunk.of(sequence, count)
+        return chunk
+
+    def _prefill(self, prompts: dict[Flow, list[Sequence]], budget: int) -> list[Chunk]:
+        """Cut prompt tokens into chunks; returns those."""
+        cut: list[Chunk] = []
+        blocked: set[Flow] = set()
+        turns = self._prompts.begin(prompts)
+        while budget and len(self._chunks) < self._max_sequences:
+            if (sequence := next(turns, None)) is None:
+                break
+            flow = sequence.flow
+            if sequence.status is SequenceStatus.WAITING and (flow in blocked or not self._join(sequence)):
+                blocked.add(flow)
                 continue
-            headroom = len(chunks) * len(self._pool.rings)
-            if not self._evict_paused(self._pool.blocks_for(len(sequence.token_ids)) + headroom):
-                return
-            self._pool.reserve(sequence.table, len(sequence.token_ids))
-            self._waiting.remove(sequence)
-            insort(self._running, sequence, key=_arrival)
-            sequence.status = SequenceStatus.RUNNING
             count = min(sequence.remaining, budget)
-            chunks.append(Chunk.of(sequence, count))
+            cut.append(self._take_part(sequence, count))
             budget -= count
+            turns.charge(flow, count, rest=sequence if count < sequence.remaining else None)
+        turns.end()
+        return cut
 
-    def _active(self) -> int:
-        return sum(not sequence.paused for sequence in self._running)
+    def _join(self, sequence: Sequence) -> bool:
+        """Give a waiting sequence its blocks, if need be at the expense of those that must yield to it."""
+        active = sum(not other.paused for other in self._running)
+        wanted = self._pool.blocks_for(len(sequence.token_ids))
+        if not self._yield_to(sequence, wanted, headroom=active * len(self._pool.rings)):
+            return False
+        self._pool.reserve(sequence.table, len(sequence.token_ids))
+        self._unqueue(sequence)
+        insort(self._running, sequence, key=_arrival)
+        sequence.status = SequenceStatus.RUNNING
+        return True
+
+    def _yield_to(self, sequence: Sequence, wanted: int, headroom: int) -> bool:
+        """Bring the free blocks up to what a joining sequence needs, or touch nothing."""
+        missing = wanted - self._pool.free_blocks
+        if missing + headroom <= 0:
+            return True
+        oldest = self._oldest()
+        held = self._blocks_by_flow()
+        able = [other for other in self._running if other is not oldest]
+        candidates = [other for other in able if other.paused]
+        if missing + headroom <= sum(other.table.size for other in candidates):
+            missing += headroom
+        else:
+            # No headroom then: who needs a block next takes it from the heaviest, which isn't the joiner.
+            candidates += [other for other in able if not other.paused and other.flow != sequence.flow]
+            after = (held.get(sequence.flow, 0) + wanted) / self._rows.weight(sequence.flow)
+            others = [held[flow] / self._rows.weight(flow) for flow in held if flow != sequence.flow]
+            if not others or (sequence is not oldest and after > max(others)):
+                return False
+        victims: list[Sequence] = []
+        while missing > 0:
+            first = [other for other in candidates if other.paused] or candidates
+            if not first:
+                return False
+            victim = self._newest_of_heaviest(first, held)
+            held[victim.flow] -= victim.table.size
+            if not (victim.paused or sequence is oldest):
+                rest = held[victim.flow] / self._rows.weight(victim.flow)
+                if rest < after:
+                    return False
+            candidates.remove(victim)
+            victims.append(victim)
+            missing -= victim.table.size
+        for victim in victims:
+            self._preempt(victim)
+        return True
 
     def _make_room(self, sequence: Sequence) -> bool:
-        """Get blocks for all tokens of `sequence` at the expense of newer ones; False if it is the newest."""
+        """Get blocks for all tokens of `sequence` at the expense of others; False if it must wait."""
         while not self._pool.reserve(sequence.table, len(sequence.token_ids)):
-            paused = [other for other in self._running if other.paused]
-            victim = (paused or self._running)[-1]
+            oldest = self._oldest()
+            able = [other for other in self._running if other is not oldest]
+            paused = [other for other in able if other.paused]
+            victim = self._newest_of_heaviest(paused or able, self._blocks_by_flow())
             self._preempt(victim)
             if victim is sequence:
                 return False
         return True
 
-    def _evict_paused(self, wanted: int) -> bool:
-        """Bring the free blocks up to `wanted` by paused sequences alone, or touch nothing."""
-        paused = [other for other in self._running if other.paused]
-        if self._pool.free_blocks + sum(other.table.size for other in paused) < wanted:
-            return False
-        while self._pool.free_blocks < wanted:
-            self._preempt(paused.pop())
-        return True
+    def _newest_of_heaviest(self, sequences: Iterable[Sequence], held: dict[Flow, int]) -> Sequence:
+        def heaviness(sequence: Sequence) -> tuple[float, int]:
+            return held[sequence.flow] / self._rows.weight(sequence.flow), sequence.order
+
+        return max(sequences, key=heaviness)
+
+    def _blocks_by_flow(self) -> dict[Flow, int]:
+        held: dict[Flow, int] = {}
+        for sequence in self._running:
+            held[sequence.flow] = held.get(sequence.flow, 0) + sequence.table.size
+        return held
+
+    def _oldest(self) -> Sequence | None:
+        queues = (self._running, *self._waiting.values())
+        firsts = (next((each for each in queue if not each.paused), None) for queue in queues)
+        return min((first for first in firsts if first is not None), key=_arrival, default=None)
 
     def _preempt(self, sequence: Sequence) -> None:
+        self._chunks.pop(sequence, None)
         self._pool.release(sequence.table)
         self._running.remove(sequence)
-        insort(self._waiting, sequence, key=_arrival)
+        self._queue(sequence)
         sequence.status = SequenceStatus.WAITING
         sequence.computed = 0
         self.preemptions += 1
+
+    def _queue(self, sequence: Sequence) -> None:
+        insort(self._waiting.setdefault(sequence.flow, []), sequence, key=_arrival)
+
+    def _unqueue(self, sequence: Sequence) -> None:
+        queue = self._waiting[sequence.flow]
+        queue.remove(sequence)
+        if not queue:
+            del self._waiting[sequence.flow]

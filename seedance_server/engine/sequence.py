@@ -13,6 +13,7 @@ from attrs import define, field, frozen
 
 from seedance_server.engine.block_pool import BlockTable
 from seedance_server.engine.errors import EngineError
+from seedance_server.engine.fair_queue import Flow
 from seedance_server.engine.sampling_params import SamplingParams
 
 __all__ = [
@@ -49,13 +50,13 @@ class GenerationRequest:
         tenant: Who pays for it: steps and blocks are shared between tenants, and nothing of one tenant's
             is ever reused for another.
         weight: The tenant's share against that of the others, above 0; that of its newest request counts.
-        priority: Its class; a higher number goes first, see `FairQueue`.
+        priority: Its class, from -16 to 16; a higher number goes first, see `FairQueue`.
         session: The conversation that it is a turn of; "" for none. What the newest turn of a session leaves
             behind is kept for the next one.
 
     Raises:
         ValueError: There are ``generated_ids``, but no seed in ``params``: the one they were drawn with is
-            needed to go on. Or the weight isn't a positive number.
+            needed to go on. Or weight or priority are out of their range.
     """
 
     id: int
@@ -75,6 +76,8 @@ class GenerationRequest:
             raise ValueError("an answer can be taken up only with its seed")
         if not 0 < self.weight < inf:
             raise ValueError(f"a weight must be above 0, not {self.weight}")
+        if not -16 <= self.priority <= 16:
+            raise ValueError(f"a priority must be from -16 to 16, not {self.priority}")
 
 
 class SequenceStatus(Enum):
@@ -96,6 +99,7 @@ class Sequence:
         limit: Most tokens (prompt and output) that it may ever have.
         table: Its blocks.
         token_ids: Prompt, then output.
+        flow: Whose share it takes from.
         computed: How many of ``token_ids`` have their keys and values in the blocks.
         paused: Not to be scheduled; its blocks may be taken when others need them.
         throttled: To be scheduled in every other step only.
@@ -108,6 +112,7 @@ class Sequence:
     limit: int
     table: BlockTable
     token_ids: list[int] = field(init=False)
+    flow: Flow = field(init=False)
     status: SequenceStatus = SequenceStatus.WAITING
     computed: int = 0
     paused: bool = False
@@ -116,6 +121,7 @@ class Sequence:
 
     def __attrs_post_init__(self) -> None:
         self.token_ids = list(self.request.prompt_ids)
+        self.flow = Flow(self.request.priority, self.request.tenant)
 
     @property
     def id(self) -> int:
@@ -126,6 +132,11 @@ class Sequence:
     def remaining(self) -> int:
         """Tokens still to be run through the model before the next one can be sampled; at least 1."""
         return len(self.token_ids) - self.computed
+
+    @property
+    def in_prompt(self) -> bool:
+        """Whether it has to join, or more than its newest token is still to be run through the model."""
+        return self.status is SequenceStatus.WAITING or self.remaining > 1
 
     @property
     def prompt_tokens(self) -> int:

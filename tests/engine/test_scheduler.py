@@ -6,7 +6,7 @@ from seedance_server.engine.block_pool import BlockPool
 from seedance_server.engine.sampling_params import SamplingParams
 from seedance_server.engine.scheduler import Scheduler
 from seedance_server.engine.sequence import GenerationRequest, Sequence, SequenceStatus
-from tests.strategies import output_lengths, picks, prompt_lengths, scheduler_shapes
+from tests.strategies import output_lengths, picks, prompt_lengths, requesters, scheduler_shapes
 
 
 class World:
@@ -14,15 +14,17 @@ class World:
 
     def __init__(self, *, blocks=8, block_size=4, rings=(None,), max_sequences=8, budget=16):
         self.pool = BlockPool(total=blocks, block_size=block_size, rings=rings)
-        self.scheduler = Scheduler(self.pool, max_sequences=max_sequences, prefill_budget_tokens=budget)
+        self.scheduler = Scheduler(
+            self.pool, max_sequences=max_sequences, prefill_budget=lambda _decodes: budget
+        )
         self.max_sequences, self.budget = max_sequences, budget
         self.live: list[Sequence] = []
         self.arrived = 0
 
-    def add(self, prompt_tokens, new_tokens=1000):
+    def add(self, prompt_tokens, new_tokens=1000, **who):
         """A sequence that ends after `new_tokens`, or where it fills the pool alone."""
         request = GenerationRequest(
-            id=self.arrived, prompt_ids=(0,) * prompt_tokens, params=SamplingParams(), arrival_s=0.0
+            id=self.arrived, prompt_ids=(0,) * prompt_tokens, params=SamplingParams(), arrival_s=0.0, **who
         )
         limit = min(prompt_tokens + new_tokens, self.pool.capacity_tokens)
         sequence = Sequence(request, order=self.arrived, seed=0, limit=limit, table=self.pool.new_table())
@@ -176,6 +178,115 @@ def test_scheduler_lets_a_throttled_sequence_take_part_in_every_other_step():
     assert all(slow in world.step() for _ in range(3))
 
 
+GOLD, BRONZE = {"tenant": "gold", "weight": 3.0}, {"tenant": "bronze", "weight": 1.0}
+
+
+def share_of_gold(steps):
+    """Of all tokens in some steps."""
+    tokens = [(sequence.flow.tenant, count) for step in steps for sequence, count in step.items()]
+    return sum(count for tenant, count in tokens if tenant == "gold") / sum(count for _, count in tokens)
+
+
+def test_scheduler_shares_rows_by_weight_when_there_are_more_decodes_than_rows():
+    """A full batch takes turns: 3 tokens to 1, over any few steps, whoever has more sequences."""
+    world = World(blocks=1000, max_sequences=4, budget=64)
+    for _ in range(8):
+        world.add(1, **BRONZE)
+    for _ in range(4):
+        world.add(1, **GOLD)
+    steps = [world.step() for _ in range(60)]
+    assert all(len(step) == 4 for step in steps[3:])
+    assert share_of_gold(steps[-40:]) == pytest.approx(0.75, abs=0.02)
+
+
+def test_scheduler_shares_prompt_tokens_by_weight():
+    """Who sends long prompts pays for them in tokens, not in requests."""
+    world = World(blocks=10_000, max_sequences=64, budget=32)
+    for _ in range(40):
+        world.add(200, new_tokens=1, **BRONZE)
+        world.add(20, new_tokens=1, **GOLD)
+        world.add(20, new_tokens=1, **GOLD)
+    steps = [world.step() for _ in range(60)]
+    assert share_of_gold(steps) == pytest.approx(0.75, abs=0.04)
+
+
+def test_scheduler_lets_a_tenant_in_at_once_when_another_one_has_all_rows():
+    """Full of bronze, then gold: gold doesn't wait until one of bronze's ends."""
+    world = World(blocks=1000, max_sequences=4)
+    bronze = [world.add(1, **BRONZE) for _ in range(8)]
+    world.step()
+    gold = world.add(3, **GOLD)
+    assert gold in world.step()
+    steps = [world.step() for _ in range(12)]
+    assert all(gold in step and len(step) == 4 for step in steps)
+    assert all(bronze[0] in step for step in steps), "first come, first served within bronze"
+
+
+def test_scheduler_takes_blocks_from_the_newest_of_the_heaviest_tenant():
+    """Pressure is answered by the one who causes most of it, by blocks over weight."""
+    world = World(blocks=10)
+    heavy = [world.add(8, **BRONZE) for _ in range(2)]
+    light = world.add(8, **GOLD)
+    while not world.scheduler.preemptions:
+        world.step()
+    assert [sequence.status for sequence in (*heavy, light)] == [
+        SequenceStatus.RUNNING,
+        SequenceStatus.WAITING,
+        SequenceStatus.RUNNING,
+    ]
+
+
+def test_scheduler_lets_a_lighter_tenant_join_at_the_expense_of_a_heavier_one():
+    """A pool full of bronze makes room for gold until gold has its share of the blocks, and no more."""
+    world = World(blocks=16, max_sequences=16)
+    for _ in range(8):
+        world.add(4, **BRONZE)
+    world.step()
+    for _ in range(12):
+        world.add(4, **GOLD)
+    for _ in range(3):
+        world.step()
+        held = {"gold": 0, "bronze": 0}
+        for sequence in world.scheduler.running:
+            held[sequence.flow.tenant] += sequence.table.size
+    assert held["gold"] >= 2 * held["bronze"] > 0
+
+
+def test_scheduler_ends_a_heavy_sequence_beside_a_stream_of_light_ones():
+    """The oldest of all goes on and ends, whatever its weight and however many arrive."""
+    world = World(blocks=12, max_sequences=4)
+    heavy = world.add(30, new_tokens=10, **BRONZE)
+    for _ in range(200):
+        if heavy.status is SequenceStatus.FINISHED:
+            break
+        while len(world.live) < 8:
+            world.add(4, new_tokens=5, **GOLD)
+        world.step()
+    assert heavy.status is SequenceStatus.FINISHED
+
+
+def test_scheduler_puts_a_preempted_sequence_before_its_tenants_later_ones():
+    """Losing the blocks doesn't lose the place in the queue."""
+    world = World(blocks=6)
+    old, lost, late = world.add(8), world.add(8), world.add(8)
+    while not world.scheduler.preemptions:
+        world.step()
+    assert world.scheduler.waiting == (lost, late)
+    assert old in world.step()
+
+
+def test_scheduler_serves_a_higher_class_first():
+    """Weights share within a class; a class goes before the one below, which keeps a trickle."""
+    world = World(blocks=1000, max_sequences=4)
+    low = [world.add(1, tenant="a", weight=8.0) for _ in range(8)]
+    high = [world.add(1, tenant="b", priority=1) for _ in range(8)]
+    world.step()
+    steps = [world.step() for _ in range(17)]
+    served = [sequence for step in steps for sequence in step]
+    assert sum(sequence in low for sequence in served) == pytest.approx(4, abs=1)
+    assert all(sum(sequence in high for sequence in step) >= 3 for step in steps)
+
+
 def test_scheduler_has_no_work_when_all_are_paused():
     """A paused sequence keeps nobody busy."""
     world = World()
@@ -193,9 +304,9 @@ class SchedulerMachine(RuleBasedStateMachine):
     def start(self, shape):
         self.world = World(**shape)
 
-    @rule(prompt=prompt_lengths, new=output_lengths)
-    def arrive(self, prompt, new):
-        self.world.add(min(prompt, self.world.pool.capacity_tokens - 1), new)
+    @rule(prompt=prompt_lengths, new=output_lengths, who=requesters)
+    def arrive(self, prompt, new, who):
+        self.world.add(min(prompt, self.world.pool.capacity_tokens - 1), new, **who)
 
     @precondition(lambda self: self.world.live)
     @rule(pick=picks)
@@ -208,15 +319,24 @@ class SchedulerMachine(RuleBasedStateMachine):
         sequence = self.world.live[pick % len(self.world.live)]
         sequence.paused = not sequence.paused
 
+    @precondition(lambda self: self.world.live)
+    @rule(pick=picks)
+    def toggle_throttle(self, pick):
+        sequence = self.world.live[pick % len(self.world.live)]
+        sequence.throttled = not sequence.throttled
+
     @rule()
     def step(self):
-        oldest = next((sequence for sequence in self.world.live if not sequence.paused), None)
-        behind = oldest is not None and oldest.status is SequenceStatus.WAITING
-        others_run = any(not s.paused for s in self.world.scheduler.running)
+        active = [sequence for sequence in self.world.live if not sequence.paused]
+        alone = len({sequence.flow for sequence in self.world.live}) == 1
+        behind = bool(active) and active[0].status is SequenceStatus.WAITING
+        others_run = any(not sequence.paused for sequence in self.world.scheduler.running)
         stepped = self.world.step()
-        assert (oldest is None) == (not stepped), "there is work, so there is progress"
-        if oldest is not None and not (behind and others_run):
-            assert oldest in stepped, "the oldest never waits for a newer one's step"
+        if any(sequence.throttled for sequence in active):
+            stepped |= self.world.step()  # all may have rested
+        assert bool(active) == bool(stepped), "there is work, so there is progress"
+        if alone and active and not active[0].throttled and not (behind and others_run):
+            assert active[0] in stepped, "a tenant's oldest never waits for a newer one's step"
 
     @invariant()
     def books_are_right(self):
@@ -228,7 +348,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             return
         world = self.world
         for sequence in world.live:
-            sequence.paused = False
+            sequence.paused = sequence.throttled = False
         # Alone, one after the other, they would need about this many steps; batching must not cost more.
         bound = sum(sequence.limit + sequence.limit // world.budget + 2 for sequence in world.live)
         for _ in range(bound):

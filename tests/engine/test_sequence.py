@@ -32,3 +32,11 @@ def test_request_refuses_a_weight_that_cannot_be_shared_by(weight):
     request = GenerationRequest(id=7, prompt_ids=(1,), params=SamplingParams(), arrival_s=0.0, weight=0.5)
     with pytest.raises(ValueError, match="weight"):
         evolve(request, weight=weight)
+
+
+@pytest.mark.parametrize("priority", [-17, 17])
+def test_request_refuses_a_class_that_is_out_of_range(priority):
+    """Classes weigh a power each: beyond the range the arithmetic of shares would overflow."""
+    request = GenerationRequest(id=7, prompt_ids=(1,), params=SamplingParams(), arrival_s=0.0, priority=16)
+    with pytest.raises(ValueError, match="priority"):
+        evolve(request, priority=priority)

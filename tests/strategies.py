@@ -380,6 +380,9 @@ few_valued_rows = st.lists(st.integers(-3, 3).map(float), min_size=1, max_size=4
 score_steps = st.lists(st.integers(0, 12), min_size=2, max_size=40)
 """How far below the best each of a row's scores lies, in any order."""
 
+few_tokens = st.lists(st.integers(0, 2), max_size=60)
+"""Token ids of an answer that repeats itself, now and then."""
+
 truncations = st.fixed_dictionaries(
     {
         "top_k": st.sampled_from([0, 1, 3, 8, 20, 64]),

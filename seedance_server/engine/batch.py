@@ -16,24 +16,38 @@ __all__ = ["Batch", "Chunk"]
 
 @frozen(eq=False)
 class Chunk:
-    """Tokens ``start`` to ``start + count`` of one sequence.
+    """Tokens ``start`` to ``start + count`` of one sequence, the last of which may be a draft.
 
     Attributes:
         sequence: Whose tokens; its table holds blocks for all of them.
         start: Position of the first one; the keys and values of all earlier ones are in the blocks.
         count: How many, at least 1.
         samples: Whether the chunk reaches the sequence's last token, so that a next one is sampled.
+        draft: Tokens behind that last one; a next one is sampled after each of them, too.
     """
 
     sequence: Sequence
     start: int
     count: int
     samples: bool
+    draft: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, sequence: Sequence, count: int) -> Self:
-        """The next ``count`` tokens of ``sequence``."""
-        return cls(sequence, sequence.computed, count, count == sequence.remaining)
+    def of(cls, sequence: Sequence, count: int, draft: tuple[int, ...] = ()) -> Self:
+        """The next ``count`` tokens of ``sequence``, and a draft if they are its last."""
+        samples = count == sequence.remaining
+        return cls(sequence, sequence.computed, count + len(draft), samples, draft)
+
+    @property
+    def token_ids(self) -> list[int]:
+        """The chunk's tokens."""
+        own = self.sequence.token_ids[self.start : self.start + self.count - len(self.draft)]
+        return [*own, *self.draft]
+
+    @property
+    def sampled_rows(self) -> int:
+        """How many of the chunk's rows, the last ones, have their logits wanted."""
+        return 1 + len(self.draft) if self.samples else 0
 
 
 @frozen(eq=False)
@@ -62,7 +76,7 @@ class Batch:
 
     @property
     def sampled(self) -> tuple[Chunk, ...]:
-        """The chunks whose last row's logits are wanted, in the order of their rows."""
+        """The chunks with rows whose logits are wanted, in the order of their rows."""
         return tuple(chunk for chunk in self.chunks if chunk.samples)
 
     @property

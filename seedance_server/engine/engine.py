@@ -11,12 +11,12 @@ import time
 from collections.abc import Callable
 
 import torch
-from attrs import frozen
 
 from seedance_server.engine.batch import Batch, Chunk
 from seedance_server.engine.block_pool import BlockPool, blocks_for
 from seedance_server.engine.config import EngineConfig
 from seedance_server.engine.continuation import take_up
+from seedance_server.engine.engine_statistics import EngineStatistics
 from seedance_server.engine.errors import (
     ContextLengthExceeded,
     ContinuationMismatch,
@@ -44,9 +44,10 @@ from seedance_server.engine.sequence import (
     TokenLogprob,
     Usage,
 )
+from seedance_server.engine.speculation import Speculation
 from seedance_server.engine.streams import open_streams
 
-__all__ = ["Engine", "EngineStatistics"]
+__all__ = ["Engine"]
 
 _DEFAULT_SHARE_OF_MEMORY = 2
 """The pool takes one part in this many of the available memory; activations and other processes need some."""
@@ -54,33 +55,6 @@ _DEFAULT_SHARE_OF_MEMORY = 2
 
 def _random_seed() -> int:
     return secrets.randbits(63)
-
-
-@frozen(kw_only=True)
-class EngineStatistics:
-    """The engine at one moment; counters are since its start.
-
-    Attributes:
-        running: Sequences with blocks that take part in steps.
-        waiting: Sequences without blocks that will.
-        paused: Sequences that don't, with or without blocks.
-        total_blocks: Size of the pool.
-        used_blocks: Blocks in some sequence's table.
-        steps: Forward passes.
-        computed_tokens: Rows run through the model: prompts, decodes, and what was computed again.
-        generated_tokens: Tokens sampled.
-        preemptions: How often a sequence lost its blocks.
-    """
-
-    running: int
-    waiting: int
-    paused: int
-    total_blocks: int
-    used_blocks: int
-    steps: int
-    computed_tokens: int
-    generated_tokens: int
-    preemptions: int
 
 
 class Engine:
@@ -134,6 +108,7 @@ class Engine:
             max_sequences=config.max_sequences,
             prefill_budget=lambda _decodes: config.prefill_budget_tokens,
         )
+        self._speculation = Speculation(min(config.speculative_tokens, config.prefill_budget_tokens - 1))
         self._generations: dict[int, Generation] = {}
         self._ended: list[SequenceOutput] = []  # ended between steps; the next step reports them
         self._arrivals = 0
@@ -155,6 +130,15 @@ class Engine:
         """Set torch's threads for the calling thread; call it once on the one that will call `step`."""
         if self._config.threads is not None:
             torch.set_num_threads(self._config.threads)
+
+    @property
+    def total_blocks(self) -> int:
+        """Size of the KV pool; readable from any thread."""
+        return self._pool.total
+
+    def blocks_for(self, tokens: int) -> int:
+        """Blocks of the pool that a sequence of so many tokens holds. Pure, and callable from any thread."""
+        return self._pool.blocks_for(tokens)
 
     def check(self, prompt_tokens: int, params: SamplingParams) -> None:
         """Refuse what could never be served. Pure, and callable from any thread.
@@ -247,6 +231,7 @@ class Engine:
                 undefined: report the error to every sequence and make a new engine.
         """
         outputs, self._ended = self._ended, []
+        self._speculation.propose(self._scheduler.running)
         batch = self._scheduler.schedule()
         if batch.chunks:
             outputs += self._run(batch)
@@ -266,6 +251,8 @@ class Engine:
             computed_tokens=self._computed_tokens,
             generated_tokens=self._generated_tokens,
             preemptions=self._scheduler.preemptions,
+            drafted_tokens=self._speculation.drafted_tokens,
+            accepted_tokens=self._speculation.accepted_tokens,
         )
 
     def check_integrity(self) -> None:
@@ -288,41 +275,64 @@ class Engine:
             before = self._streams.mark()
             logits = self._runner.run(batch)
             after = self._streams.mark()
-            sampled = self._sampler.sample(logits, [self._sampling_row(chunk) for chunk in batch.sampled])
+            rows = [row for chunk in batch.sampled for row in self._sampling_rows(chunk)]
+            sampled = self._sampler.sample(logits, rows)
         forward_end = started + self._streams.seconds_between(before, after)
         self._scheduler.complete(batch)
         self._steps += 1
         self._computed_tokens += batch.tokens
         return self._postprocess(batch, sampled, forward_end, self._clock())
 
-    def _sampling_row(self, chunk: Chunk) -> SamplingRow:
+    def _sampling_rows(self, chunk: Chunk) -> list[SamplingRow]:
+        """One for the token after the sequence's last, and one for that after each of its draft."""
         sequence = chunk.sequence
-        return SamplingRow(
-            params=sequence.request.params,
-            seed=sequence.seed,
-            position=sequence.completion_tokens,
-            prompt_ids=sequence.request.prompt_ids,
-            output_ids=sequence.output_ids,
-            banned_ids=self._generations[sequence.id].banned_ids,
-        )
+        output_ids = [*sequence.output_ids, *chunk.draft]
+        position = sequence.completion_tokens
+        return [
+            SamplingRow(
+                params=sequence.request.params,
+                seed=sequence.seed,
+                position=position + ahead,
+                prompt_ids=sequence.request.prompt_ids,
+                output_ids=output_ids[: position + ahead] if chunk.draft else output_ids,
+                banned_ids=self._generations[sequence.id].banned_ids(ahead),
+            )
+            for ahead in range(chunk.sampled_rows)
+        ]
 
     def _postprocess(
         self, batch: Batch, sampled: SampledTokens, forward_end: float, now: float
     ) -> list[SequenceOutput]:
         outputs = []
-        rows = zip(batch.sampled, sampled.ids, sampled.logprobs, sampled.errors, strict=True)
-        for chunk, token_id, logprobs, error in rows:
+        first_row = 0
+        for chunk in batch.sampled:
             generation = self._generations[chunk.sequence.id]
-            if error is not None:
-                output = generation.abandon(FinishReason.ERROR, error)
-            else:
-                self._generated_tokens += 1
-                generation.note_sampled(forward_end, now)
-                output = generation.accept(token_id, self._token_logprob(token_id, logprobs))
+            generation.note_sampled(forward_end, now)
+            output = self._accept(generation, chunk, sampled, first_row)
+            first_row += chunk.sampled_rows
             outputs.append(output)
             if output.finish is not None:
                 self._forget(generation)
         return outputs
+
+    def _accept(
+        self, generation: Generation, chunk: Chunk, sampled: SampledTokens, first_row: int
+    ) -> SequenceOutput:
+        """Take the tokens of one chunk: the first, and the next ones while the draft says what was chosen."""
+        output = SequenceOutput(id=chunk.sequence.id)
+        for ahead, row in enumerate(range(first_row, first_row + chunk.sampled_rows)):
+            token_id, error = sampled.ids[row], sampled.errors[row]
+            if error is not None:
+                output = output.followed_by(generation.abandon(FinishReason.ERROR, error))
+                break
+            self._generated_tokens += 1
+            chunk.sequence.computed += ahead > 0  # the draft's token before this one was right
+            logprob = self._token_logprob(token_id, sampled.logprobs[row])
+            output = output.followed_by(generation.accept(token_id, logprob))
+            if output.finish is not None or chunk.draft[ahead : ahead + 1] != (token_id,):
+                break
+        self._speculation.learn(chunk.sequence, len(chunk.draft), ahead)
+        return output
 
     def _token_logprob(self, token_id: int, logprobs: RowLogprobs | None) -> TokenLogprob | None:
         if logprobs is None:
@@ -357,6 +367,7 @@ class Engine:
 
     def _forget(self, generation: Generation) -> None:
         self._scheduler.remove(generation.sequence)
+        self._speculation.forget(generation.sequence)
         del self._generations[generation.sequence.id]
 
 

@@ -50,10 +50,9 @@ class Generation:
         self._prefill_end_s: float | None = None
         self._has_shown = False
 
-    @property
-    def banned_ids(self) -> tuple[int, ...]:
-        """Tokens that must not be sampled next, since the answer would be too short."""
-        short = self.sequence.completion_tokens < self.sequence.request.params.min_tokens
+    def banned_ids(self, ahead: int = 0) -> tuple[int, ...]:
+        """Tokens that must not be sampled next, or ``ahead`` tokens later: the answer would be too short."""
+        short = self.sequence.completion_tokens + ahead < self.sequence.request.params.min_tokens
         return tuple(sorted(self._ends)) if short else ()
 
     def note_scheduled(self, now_s: float) -> None:

@@ -40,7 +40,7 @@ class ModelRunner:
             batch: Not empty.
 
         Returns:
-            Logits [len(batch.sampled), vocabulary] in the model's dtype, in the order of ``batch.sampled``.
+            Logits [rows, vocabulary] in the model's dtype: the ``sampled_rows`` of each of ``batch.sampled``.
 
         Raises:
             OutOfDeviceMemory: The device refused an allocation; the cache's content for this batch is
@@ -50,11 +50,9 @@ class ModelRunner:
         positions: list[int] = []
         wanted: list[int] = []
         for chunk in batch.chunks:
-            end = chunk.start + chunk.count
-            ids += chunk.sequence.token_ids[chunk.start : end]
-            positions += range(chunk.start, end)
-            if chunk.samples:
-                wanted.append(len(ids) - 1)
+            ids += chunk.token_ids
+            positions += range(chunk.start, chunk.start + chunk.count)
+            wanted += range(len(ids) - chunk.sampled_rows, len(ids))
         sampled = len(wanted)
         for padded in (ids, positions, wanted):
             padded.extend([0] * (self._least_rows - len(padded)))

@@ -13,7 +13,7 @@ The rules, in the order in which `schedule` applies them:
    thrown out again by the next decode). Of a tenant's, the first one that doesn't fit blocks those behind it:
    else a long prompt would starve.
 4. **A sequence takes part when it has blocks for all its present tokens**, never for what it may yet
-   generate. When the pool is empty, blocks are taken from paused sequences first, then from the heaviest
+   generate; a draft goes along only where blocks are free. When the pool is empty, blocks are taken from paused sequences first, then from the heaviest
    tenant (by blocks over weight), the newest of its sequences first, which may be the one that asks. The
    victim loses its keys and values, keeps its tokens, and computes again. For one that wants to join, blocks
    are taken only from paused sequences, and from a tenant that stays no lighter than the one that joins.
@@ -127,9 +127,9 @@ class Scheduler:
         return Batch.of(self._chunks.values())
 
     def complete(self, batch: Batch) -> None:
-        """Note that the keys and values of a batch's tokens are in their blocks."""
+        """Note that the keys and values of a batch's tokens are in their blocks; drafts don't count yet."""
         for chunk in batch.chunks:
-            chunk.sequence.computed += chunk.count
+            chunk.sequence.computed += chunk.count - len(chunk.draft)
 
     def _wanted_rows(self, heads: dict[Flow, Sequence]) -> dict[Flow, list[Sequence]]:
         """Each flow's decodes and, for its prompts, the oldest of them, by arrival."""
@@ -160,13 +160,18 @@ class Scheduler:
         """Let a running sequence take part, unless another one's need for blocks has ended its running."""
         if sequence.status is not SequenceStatus.RUNNING or not self._make_room(sequence):
             return False
-        self._take_part(sequence, 1)
+        self._take_part(sequence, 1, self._draft(sequence))
         return True
 
-    def _take_part(self, sequence: Sequence, count: int) -> Chunk:
+    def _take_part(self, sequence: Sequence, count: int, draft: tuple[int, ...] = ()) -> Chunk:
         sequence.last_step = self._step
-        chunk = self._chunks[sequence] = Chunk.of(sequence, count)
+        chunk = self._chunks[sequence] = Chunk.of(sequence, count, draft)
         return chunk
+
+    def _draft(self, sequence: Sequence) -> tuple[int, ...]:
+        """Its draft, if there are blocks for it that nobody needs."""
+        draft = sequence.draft
+        return draft if self._pool.reserve(sequence.table, len(sequence.token_ids) + len(draft)) else ()
 
     def _prefill(self, prompts: dict[Flow, list[Sequence]], budget: int) -> list[Chunk]:
         """Cut prompt tokens into chunks; returns those."""

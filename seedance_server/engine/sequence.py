@@ -8,8 +8,9 @@ elsewhere.
 
 from enum import Enum
 from math import inf
+from typing import Self
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from seedance_server.engine.block_pool import BlockTable
 from seedance_server.engine.errors import EngineError
@@ -101,6 +102,7 @@ class Sequence:
         token_ids: Prompt, then output.
         flow: Whose share it takes from.
         computed: How many of ``token_ids`` have their keys and values in the blocks.
+        draft: Tokens that may come next; to be run along with the last one, and proved by it.
         paused: Not to be scheduled; its blocks may be taken when others need them.
         throttled: To be scheduled in every other step only.
         last_step: The scheduler's number of the last step that it took part in.
@@ -115,6 +117,7 @@ class Sequence:
     flow: Flow = field(init=False)
     status: SequenceStatus = SequenceStatus.WAITING
     computed: int = 0
+    draft: tuple[int, ...] = ()
     paused: bool = False
     throttled: bool = False
     last_step: int = -1
@@ -248,3 +251,12 @@ class SequenceOutput:
     token_ids: tuple[int, ...] = ()
     logprobs: tuple[TokenLogprob, ...] = ()
     finish: Finish | None = None
+
+    def followed_by(self, later: Self) -> Self:
+        """Both as one; ``later`` is the same sequence's."""
+        return evolve(
+            later,
+            text=self.text + later.text,
+            token_ids=self.token_ids + later.token_ids,
+            logprobs=self.logprobs + later.logprobs,
+        )

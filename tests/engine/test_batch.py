@@ -24,3 +24,13 @@ def test_batch_samples_only_chunks_that_reach_the_last_token():
     whole, cut = _sequence(5), _sequence(9)
     batch = Batch.of([Chunk.of(cut, 4), Chunk.of(whole, 5)])
     assert [chunk.sequence for chunk in batch.sampled] == [whole]
+
+
+def test_chunk_runs_a_draft_behind_the_last_token_and_samples_after_each():
+    """The tokens of a draft are the chunk's, not yet the sequence's."""
+    sequence = _sequence(5)
+    sequence.computed = 4
+    chunk = Chunk.of(sequence, 1, draft=(7, 8))
+    assert (chunk.token_ids, chunk.count, chunk.sampled_rows) == ([0, 7, 8], 3, 3)
+    assert Batch.of([chunk]).spans == (chunk,)
+    assert (Chunk.of(sequence, 1).sampled_rows, Chunk.of(_sequence(5), 4).sampled_rows) == (1, 0)

@@ -1,5 +1,7 @@
 """An interrupted answer goes on as the same answer, wherever it was cut, and as often as it was."""
 
+from functools import partial
+
 import pytest
 from attrs import evolve
 from hypothesis import given
@@ -16,7 +18,8 @@ from seedance_server.engine.sequence import (
     SequenceOutput,
     StageTiming,
 )
-from tests.engine.driving import MAX_STEPS, collect, drive, make_engine, make_request
+from tests.engine import driving
+from tests.engine.driving import MAX_STEPS, collect, drive, make_request
 from tests.strategies import excerpts, interruptions, picks, token_id_lists
 from tests.tiny_models import KINDS
 from tests.tokenizers_made import MAKERS
@@ -36,6 +39,9 @@ ALL_KINDS_OF_PARAMETERS = {
     "min_tokens": {"temperature": 2.0, "min_tokens": 20, "stop_token_ids": tuple(range(3, 250))},
     "logprobs": {"temperature": 1.0, "logprobs": True, "top_logprobs": 4},
 }
+
+make_engine = partial(driving.make_engine, speculative_tokens=0)
+"""One token in one output, so that an answer can be cut at each of them."""
 
 
 def _fragments(tokenizer):

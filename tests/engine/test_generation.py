@@ -105,10 +105,10 @@ def test_generation_finds_a_stop_string_in_the_text_it_held_back(tokenizer):
 def test_generation_bans_end_tokens_until_it_is_long_enough(tokenizer):
     """min_tokens is a promise: no end token can be sampled before."""
     generation = _generation(tokenizer, min_tokens=2, stop_token_ids=(7,))
-    assert generation.banned_ids == (0, EOS, 7)
+    assert generation.banned_ids() == (0, EOS, 7)
     _accept_all(generation, [50, 51])
-    assert generation.banned_ids == ()
-    assert _generation(tokenizer, min_tokens=2, ignore_eos=True).banned_ids == ()
+    assert generation.banned_ids() == ()
+    assert _generation(tokenizer, min_tokens=2, ignore_eos=True).banned_ids() == ()
 
 
 def test_generation_looks_for_stop_strings_only_beyond_min_tokens(tokenizer):

@@ -297,6 +297,24 @@ def test_scheduler_has_no_work_when_all_are_paused():
     assert world.step() == {}
 
 
+def test_scheduler_takes_a_draft_along_while_blocks_are_free_and_never_preempts_for_it():
+    """A guess must not cost anybody anything."""
+    world = World(blocks=3)
+    first, second = world.add(4, new_tokens=8), world.add(3)
+    assert world.scheduler.schedule().tokens == 7
+    first.computed, second.computed = 4, 3
+    for sequence in (first, second):
+        sequence.token_ids.append(0)
+    first.draft = (5, 6, 7)
+    second.draft = (5, 6)
+    batch = world.scheduler.schedule()
+    drafts = {chunk.sequence: chunk.draft for chunk in batch.chunks}
+    assert drafts == {first: (5, 6, 7), second: ()}
+    assert world.scheduler.preemptions == 0
+    world.scheduler.complete(batch)
+    assert (first.computed, second.computed) == (5, 4)
+
+
 class SchedulerMachine(RuleBasedStateMachine):
     """Any history of arrivals, cancels, pauses and steps keeps the books right and every sequence moving."""
 

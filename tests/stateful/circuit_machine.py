@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol
 
 from attrs import define, frozen
 from hypothesis import strategies as st
@@ -91,14 +92,29 @@ class Reading:
         return max(self.until_s - now_s, 0.0) if self.state is CircuitState.OPEN else 0.0
 
 
-class CircuitMachine(RuleBasedStateMachine):
-    """See above. A mutant exchanges ``patched``."""
+class Patched(Protocol):
+    """Something in the real code that is different while the machine runs."""
+
+    @property
+    def patched(self) -> Callable[[], AbstractContextManager[object]]:
+        """Makes the difference when entered."""
+
+
+@frozen
+class Whole:
+    """No difference."""
 
     patched: Callable[[], AbstractContextManager[object]] = nullcontext
 
+
+class CircuitMachine(RuleBasedStateMachine):
+    """See above."""
+
+    parts: Patched = Whole()
+
     def __init__(self) -> None:
         super().__init__()
-        self.patch = type(self).patched()
+        self.patch = self.parts.patched()
         self.patch.__enter__()
         self.now_s = 0.0
         self.breaker = CircuitBreaker()

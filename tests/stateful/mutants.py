@@ -18,12 +18,15 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.reporting import with_reporter
 from hypothesis.stateful import run_state_machine_as_test
 
+from seedance_sdk import reconnect
+from seedance_sdk.circuit_breaker import CircuitBreaker, CircuitState, ConnectionAttempt
 from seedance_server.journal.memory_shelf import HeldSession
 from seedance_server.journal.records import FrameRecord, NewStream, StreamRecord, Submission
 from seedance_wire.codes import ResumeFailure
 from seedance_wire.cursor import Numbered, ReceiveCursor, Verdict
 from seedance_wire.messages import Frame, Resume, Submit
 from tests.stateful.application import Application
+from tests.stateful.circuit_machine import CircuitMachine
 from tests.stateful.egress import OwnedSession, Peer
 from tests.stateful.exactly_once import ExactlyOnce, Parts
 from tests.stateful.live_stream import LiveStream, Reader
@@ -146,6 +149,24 @@ def _judging(judge: object) -> AbstractContextManager[object]:
     return mock.patch.object(ReceiveCursor, "judge", judge)
 
 
+def _counting_1001() -> AbstractContextManager[object]:
+    counted = (1001, 1005, 1006, 1011, 1012, 1015)
+    return mock.patch.object(reconnect, "is_failure", lambda error: error.close_code in counted)
+
+
+def _two_probes() -> AbstractContextManager[object]:
+    def attempt(breaker: CircuitBreaker, now_s: float) -> ConnectionAttempt | None:
+        breaker.expire(now_s)
+        waiting = breaker.state is CircuitState.OPEN and now_s < breaker._until_s
+        return None if waiting else ConnectionAttempt()
+
+    return mock.patch.object(CircuitBreaker, "attempt", attempt)
+
+
+def _unheard_progress() -> AbstractContextManager[object]:
+    return mock.patch.object(CircuitBreaker, "progressed", return_value=None)
+
+
 @frozen
 class Mutant:
     """One seeded bug.
@@ -155,12 +176,14 @@ class Mutant:
         parts: With the mistake in one of them.
         quick: Caught within a second or two, so that every run of the tests can see it.
         examples: Histories that are tried at most.
+        machine: What plays it.
     """
 
     name: str
     parts: Parts
     quick: bool = False
     examples: int = 5_000
+    machine: type[ExactlyOnce | CircuitMachine] = ExactlyOnce
 
 
 MUTANTS = (
@@ -179,10 +202,19 @@ MUTANTS = (
     Mutant("epoch unchecked on the final frame", Parts(journal=_FinalUnfenced)),
     Mutant("memory of an older epoch survives", Parts(node=_StaleMemory)),
     Mutant("resent request starts again", Parts(journal=_ExecutedTwice)),
+    Mutant(
+        "breaker counts an orderly goodbye", Parts(patched=_counting_1001), quick=True, machine=CircuitMachine
+    ),
+    Mutant("breaker lets two probes out", Parts(patched=_two_probes), quick=True, machine=CircuitMachine),
+    Mutant("breaker forgets use", Parts(patched=_unheard_progress), quick=True, machine=CircuitMachine),
 )
 
 
-_INVARIANTS = ("state.generations_begin_once()", "state.windows_count_what_was_taken()")
+_INVARIANTS = (
+    "state.generations_begin_once()",
+    "state.windows_count_what_was_taken()",
+    "state.agrees_with_the_diary()",
+)
 """Hypothesis lists them after each step."""
 
 
@@ -206,7 +238,7 @@ class Catch:
 
 def catch(mutant: Mutant, *, shrink: bool = True) -> Catch | None:
     """Plays a mutant until the machine catches it; None if it never does."""
-    machine = type("Machine", (ExactlyOnce,), {"parts": mutant.parts})
+    machine = type("Machine", (mutant.machine,), {"parts": mutant.parts})
     phases = (Phase.generate, Phase.shrink) if shrink else (Phase.generate,)
     tried = settings(
         max_examples=mutant.examples,

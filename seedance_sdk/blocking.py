@@ -153,6 +153,7 @@ class SeedanceClient:
         connector: Makes transports; for tests.
         clock: Stamps `Chunk.received_at`, in seconds.
         dice: The jitter of the waits.
+        wall_clock: Stamps reports, in seconds since 1970.
 
     Raises:
         ValueError: The URL or the key is malformed, or there is no such subprotocol.
@@ -171,6 +172,7 @@ class SeedanceClient:
         connector: Connector | None = None,
         clock: Callable[[], float] = time.monotonic,
         dice: Callable[[], float] = random.random,
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
         limits = limits or Limits()
         client = AsyncSeedanceClient(
@@ -184,11 +186,12 @@ class SeedanceClient:
             connector=connector,
             clock=clock,
             dice=dice,
+            wall_clock=wall_clock,
         )
         self._client = client
         self._description = repr(client).replace("Async", "", 1)
-        # The goodbye, then the socket: each has its own bound, and the thread needs a moment around them.
-        self._portal = Portal(client, close_timeout_s=2 * limits.close_timeout_s + 1)
+        # Reports, the goodbye, the socket: each has its own bound, and the thread needs a moment around them.
+        self._portal = Portal(client, close_timeout_s=3 * limits.close_timeout_s + 1)
 
     def __repr__(self) -> str:
         return self._description
@@ -258,6 +261,20 @@ class SeedanceClient:
         """Goes on with a stream that this or another client has begun; see `AsyncSeedanceClient.resume`."""
         resumed = self._portal.call(lambda client: client.resume(bookmark, **options))
         return Stream(self._portal, resumed)
+
+    def report(
+        self, action: str, payload: bytes | str = b"", *, user_id: int = 0, timestamp_ms: int | None = None
+    ) -> None:
+        """Reports something that a user did; see `AsyncSeedanceClient.report`."""
+
+        async def report(client: AsyncSeedanceClient) -> None:
+            client.report(action, payload, user_id=user_id, timestamp_ms=timestamp_ms)
+
+        self._portal.call(report)
+
+    def flush_reports(self) -> None:
+        """Waits until the server has all reports; see `AsyncSeedanceClient.flush_reports`."""
+        self._portal.call(lambda client: client.flush_reports())
 
     def _start(self, request: Request, *, stream: bool) -> Completion | Stream:
         answer = self._portal.call(lambda client: client.start(request, stream=stream))

@@ -7,13 +7,11 @@ wait. Must not know of threads.
 
 from __future__ import annotations
 
-import os
 import random
 import ssl
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
-from importlib.metadata import version
 from types import TracebackType
 from typing import Literal, Self, Unpack, overload
 
@@ -23,7 +21,7 @@ import trio
 from seedance_sdk.circuit import Circuit
 from seedance_sdk.circuit_breaker import CircuitChange, CircuitState
 from seedance_sdk.completion import Completion
-from seedance_sdk.endpoint import Endpoint
+from seedance_sdk.endpoint import make_endpoint
 from seedance_sdk.errors import ClientClosed, StreamNotFound, UnsupportedEventLoop
 from seedance_sdk.generation import Generation
 from seedance_sdk.limits import Limits
@@ -36,28 +34,14 @@ from seedance_sdk.parameters import (
     resume_request,
 )
 from seedance_sdk.reconnect import ReconnectDetails
+from seedance_sdk.reports import Reports
 from seedance_sdk.session import Session
 from seedance_sdk.stream import AsyncStream, out_of_time
 from seedance_sdk.transport import Connector, WebSocketConnector
 from seedance_wire.bookmark import Bookmark
+from seedance_wire.messages import UserEvent
 
-__all__ = ["DEFAULT_URL", "AsyncSeedanceClient", "make_endpoint"]
-
-DEFAULT_URL = "ws://localhost:8080/v1/chat"
-
-
-def make_endpoint(url: str | None, api_key: str | None, subprotocol: str) -> Endpoint:
-    """Completes what a caller gave from the environment: ``SEEDANCE_URL`` and ``SEEDANCE_API_KEY``.
-
-    Raises:
-        ValueError: The URL or the key is malformed, or there is no such subprotocol.
-    """
-    return Endpoint.of(
-        url if url is not None else os.environ.get("SEEDANCE_URL") or DEFAULT_URL,
-        subprotocol=subprotocol,
-        api_key=api_key if api_key is not None else os.environ.get("SEEDANCE_API_KEY") or None,
-        user_agent=f"seedance-sdk-python/{version('seedance-sdk')}",
-    )
+__all__ = ["AsyncSeedanceClient"]
 
 
 class AsyncSeedanceClient:
@@ -88,6 +72,7 @@ class AsyncSeedanceClient:
         connector: Makes transports; for tests, see `seedance_sdk.testing`.
         clock: Stamps `Chunk.received_at`, in seconds.
         dice: Uniform in [0, 1): the jitter of the waits.
+        wall_clock: Stamps reports, in seconds since 1970.
 
     Raises:
         ValueError: The URL or the key is malformed, or there is no such subprotocol.
@@ -106,6 +91,7 @@ class AsyncSeedanceClient:
         connector: Connector | None = None,
         clock: Callable[[], float] = time.monotonic,
         dice: Callable[[], float] = random.random,
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._endpoint = make_endpoint(url, api_key, subprotocol)
         self._limits = limits or Limits()
@@ -113,10 +99,13 @@ class AsyncSeedanceClient:
         self._clock = clock
         self._dice = dice
         self._on_reconnect = on_reconnect
-        self._circuit = Circuit(self._endpoint.url, on_circuit_change)
+        self._circuit = Circuit(
+            self._endpoint.url, on_circuit_change, open_max_s=self._limits.circuit_open_max_s
+        )
         self._background: AbstractAsyncContextManager[trio.Nursery] | None = None
         self._nursery: trio.Nursery | None = None
         self._closed = False
+        self._reports = Reports(self._limits, self._send_reports, wall_clock)
         self._current: Session | None = None
         self._sessions: list[Session] = []  # the oldest first
 
@@ -233,6 +222,45 @@ class AsyncSeedanceClient:
         """
         return AsyncStream(await self._begin(resume_request(bookmark, options)))
 
+    def report(
+        self, action: str, payload: bytes | str = b"", *, user_id: int = 0, timestamp_ms: int | None = None
+    ) -> None:
+        """Reports something that a user did; it goes to the server in a batch, a little later.
+
+        It is kept and sent again until the server has it for good, and counts there once; only if the server
+        forgets the whole session in between it may count twice. Leaving the client waits for what is under
+        way, in its bound; `flush_reports` waits for all.
+
+        Args:
+            action: What, as a short name: at most 256 bytes.
+            payload: Whatever belongs to it, at most 65,536 bytes; a text goes as UTF-8.
+            user_id: Whose; a number of yours, of 32 bits with a sign.
+            timestamp_ms: When, in milliseconds since 1970; by default now.
+
+        Raises:
+            ValueError: A value is out of range.
+            ReportsFull: ``limits.max_reports`` or ``max_report_bytes`` wait; nothing was taken.
+            SeedanceError: The server refused reports for good.
+        """
+        nursery = self._usable_nursery()
+        self._reports.report(action, payload, user_id=user_id, timestamp_ms=timestamp_ms)
+        self._reports.start(nursery)
+
+    async def flush_reports(self) -> None:
+        """Waits until the server has everything that was reported so far, for good.
+
+        Raises:
+            SeedanceError: The server refused reports for good.
+        """
+        await self._reports.flush()
+
+    async def _send_reports(self, events: Sequence[UserEvent]) -> None:
+        if self._current is None or not self._current.accepts_requests:
+            if self._nursery is None:
+                raise ClientClosed("the client is closed")
+            self._current = self._open(self._nursery, None)
+        await self._current.reports.send(events)
+
     async def start(self, request: Request, *, stream: bool) -> Completion | AsyncStream:
         """Sends a request that was checked before; what `chat` and `complete` end in."""
         opened = AsyncStream(await self._begin(request))
@@ -338,6 +366,7 @@ class AsyncSeedanceClient:
             return None
         # Shielded, but bounded by close_timeout_s; sessions of a caller that is cancelled have ended already.
         with trio.CancelScope(shield=True):
+            await self._reports.finish(self._limits.close_timeout_s)
             async with trio.open_nursery() as goodbyes:
                 for session in list(self._sessions):
                     goodbyes.start_soon(session.aclose)

@@ -6,16 +6,19 @@ nothing.
 
 from __future__ import annotations
 
+import os
 import urllib.parse
 from collections.abc import Mapping
+from importlib.metadata import version
 from typing import Self
 
 from attrs import field, frozen
 
 from seedance_wire.codec import SUBPROTOCOLS
 
-__all__ = ["Endpoint"]
+__all__ = ["DEFAULT_URL", "Endpoint", "make_endpoint"]
 
+DEFAULT_URL = "ws://localhost:8080/v1/chat"
 DEFAULT_PATH = "/v1/chat"
 _PORTS = {"ws": 80, "wss": 443}
 
@@ -92,3 +95,17 @@ class Endpoint:
         """Path and query."""
         parts = urllib.parse.urlsplit(self.url)
         return f"{parts.path}?{parts.query}" if parts.query else parts.path
+
+
+def make_endpoint(url: str | None, api_key: str | None, subprotocol: str) -> Endpoint:
+    """Completes what a caller gave from the environment: ``SEEDANCE_URL`` and ``SEEDANCE_API_KEY``.
+
+    Raises:
+        ValueError: The URL or the key is malformed, or there is no such subprotocol.
+    """
+    return Endpoint.of(
+        url if url is not None else os.environ.get("SEEDANCE_URL") or DEFAULT_URL,
+        subprotocol=subprotocol,
+        api_key=api_key if api_key is not None else os.environ.get("SEEDANCE_API_KEY") or None,
+        user_agent=f"seedance-sdk-python/{version('seedance-sdk')}",
+    )

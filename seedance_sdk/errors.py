@@ -17,6 +17,7 @@ SeedanceError
 │   ├── Overloaded               its limit on work is reached
 │   │   └── RateLimited          this client's own limit is reached
 │   ├── JournalFull              it has no room to keep another stream
+│   ├── ReportsFull              this client holds as many reports as it may
 │   └── Draining                 it is shutting down
 ├── OutOfTime                    a bound that the caller set has passed
 │   ├── RequestTimeout           nothing happened for ``timeout`` seconds (also a TimeoutError)
@@ -79,6 +80,7 @@ __all__ = [
     "PermissionDenied",
     "ProtocolError",
     "RateLimited",
+    "ReportsFull",
     "RequestRefused",
     "RequestTimeout",
     "RequestTooLarge",
@@ -222,6 +224,10 @@ class JournalFull(Unavailable):
     """The server has no room to keep another stream, so it begins none."""
 
     code = ErrorCode.JOURNAL_FULL
+
+
+class ReportsFull(Unavailable):
+    """So many reports wait for a server that this client takes no more."""
 
 
 class Draining(Unavailable):

@@ -30,6 +30,7 @@ class Limits:
         reconnect_timeout_s: From the loss of a connection until the server greets again; then its streams
             fail. Restarting a server and loading a large model takes about that long, and the circuit breaker
             has tried seven times by then: its pauses of 1, 2, 4, 8, 16 and 30 s make 61.
+        circuit_open_max_s: The longest pause of the circuit breaker for an endpoint that keeps failing.
         heartbeat_silence_s: While somebody waits for a server that says nothing, it is asked for a sign of
             life after that long. The protocol's figure.
         heartbeat_timeout_s: Until that must have come; then the connection counts as cut. The protocol's too.
@@ -42,6 +43,9 @@ class Limits:
             takes nothing meanwhile holds more, in the end ``max_response_bytes``.
         max_buffered_bytes: Their text. The window holds 256 KiB as sent, and differences can be a quarter
             of the text that they stand for; one message more may be on its way.
+        max_reports: Events reported and not yet kept by a server.
+        max_report_bytes: Their payloads and actions.
+        report_interval_s: How long the first report of a batch waits for company.
         max_response_bytes: The text of one answer. Far above any model's context.
     """
 
@@ -51,6 +55,7 @@ class Limits:
     close_timeout_s: float = field(default=2.0, validator=_positive)
     ack_interval_s: float = field(default=0.020, validator=_positive)
     reconnect_timeout_s: float = field(default=100.0, validator=_positive)
+    circuit_open_max_s: float = field(default=30.0, validator=_positive)
     heartbeat_silence_s: float = field(default=10.0, validator=_positive)
     heartbeat_timeout_s: float = field(default=5.0, validator=_positive)
     max_message_bytes: int = field(default=262_144, validator=_positive)
@@ -58,4 +63,7 @@ class Limits:
     max_sessions: int = field(default=8, validator=_positive)
     max_buffered_frames: int = field(default=128, validator=_positive)
     max_buffered_bytes: int = field(default=5 * 262_144, validator=_positive)
+    max_reports: int = field(default=10_000, validator=_positive)
+    max_report_bytes: int = field(default=1_048_576, validator=_positive)
+    report_interval_s: float = field(default=0.1, validator=_positive)
     max_response_bytes: int = field(default=64 * 1024 * 1024, validator=_positive)

@@ -18,7 +18,7 @@ from seedance_sdk.errors import InvalidRequest
 from seedance_sdk.options import EarlierTurn, Message
 from seedance_wire.bookmark import Bookmark
 from seedance_wire.errors import InvalidBookmarkError
-from seedance_wire.messages import ChatMessage, Durability, OnDisconnect, Sampling, Submit
+from seedance_wire.messages import ChatMessage, Durability, OnDisconnect, Sampling, Submit, UserEvent
 
 __all__ = [
     "DEFAULT_TIMEOUT_S",
@@ -27,6 +27,7 @@ __all__ = [
     "chat_request",
     "complete_request",
     "resume_request",
+    "user_event",
 ]
 
 DEFAULT_TIMEOUT_S = 120.0
@@ -321,3 +322,37 @@ _OTHER: dict[str, Callable[[str, object], Any]] = {
     "on_disconnect": _choice(OnDisconnect),
     "allow_fingerprint_change": _truth,
 }
+
+
+_MAX_ACTION_BYTES, _MAX_PAYLOAD_BYTES = 256, 65_536
+"""The protocol's."""
+
+
+def user_event(action: str, payload: bytes | str, *, user_id: int, timestamp_ms: int) -> UserEvent:
+    """Makes an event of what a caller reports.
+
+    Raises:
+        TypeError: A value has a wrong type.
+        InvalidRequest: A value is out of range.
+    """
+    if not isinstance(action, str):
+        raise TypeError(f"action must be a string, not {type(action).__name__}")
+    if not isinstance(payload, bytes | str):
+        raise TypeError(f"payload must be bytes or a string, not {type(payload).__name__}")
+    for name, value in (("user_id", user_id), ("timestamp_ms", timestamp_ms)):
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise TypeError(f"{name} must be an integer, not {type(value).__name__}")
+    try:
+        data = payload.encode() if isinstance(payload, str) else payload
+        action_bytes = len(action.encode())
+    except UnicodeEncodeError:
+        raise InvalidRequest("a report holds a lone surrogate", field="action") from None
+    if action_bytes > _MAX_ACTION_BYTES:
+        raise InvalidRequest(f"must have at most {_MAX_ACTION_BYTES} bytes", field="action")
+    if len(data) > _MAX_PAYLOAD_BYTES:
+        raise InvalidRequest(f"must have at most {_MAX_PAYLOAD_BYTES} bytes", field="payload")
+    if not -(2**31) <= user_id < 2**31:
+        raise InvalidRequest("must fit 32 bits with a sign", field="user_id")
+    if not 0 <= timestamp_ms < 2**64:
+        raise InvalidRequest("must fit 64 bits", field="timestamp_ms")
+    return UserEvent(timestamp=timestamp_ms, user_id=user_id, action=action, payload=data)

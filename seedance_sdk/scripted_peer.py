@@ -38,6 +38,7 @@ from seedance_wire.messages import (
     Submit,
     Welcome,
 )
+from seedance_wire.messages import Event as Report
 from seedance_wire.messages import Limits as ServerLimits
 from seedance_wire.rules import Role
 from seedance_wire.window import SlidingWindow
@@ -66,6 +67,9 @@ class PeerOwner(Protocol):
 
     def note_ack(self, ack: Ack) -> None:
         """Records an ACK."""
+
+    def take_report(self, report: Report) -> Refusal | None:
+        """Records reported events, or says why not."""
 
 
 @frozen(eq=False)
@@ -126,7 +130,7 @@ class ScriptedPeer:
                     await self._wire.to_client.send(self._connection.send(*messages))
 
     async def _handle(self, event: Event, nursery: trio.Nursery) -> None:
-        if isinstance(event, InvalidSubmit | Submit | Cancel):
+        if isinstance(event, InvalidSubmit | Submit | Cancel | Report):
             self._session.note_sequence(event.sequence_id)
         match event:
             case Hello():
@@ -140,6 +144,8 @@ class ScriptedPeer:
                 await self._cancel(event)
             case Resume():
                 await self._resume(event, nursery)
+            case Report():
+                await self._take_report(event)
             case Ack():
                 self._server.note_ack(event)
                 await self._take_acks(event.processed)
@@ -163,6 +169,15 @@ class ScriptedPeer:
                 resume_window_ms=600_000,
             )
         )
+
+    async def _take_report(self, report: Report) -> None:
+        if report.batch_id not in self._session.batches:
+            refusal = self._server.take_report(report)
+            if refusal is not None:
+                await self.say(_refused(report.sequence_id, refusal))
+            else:
+                self._session.batches.add(report.batch_id)
+        await self._checkpoint()
 
     async def _checkpoint(self, *streams: StreamCheckpoint) -> None:
         level = AckLevel.COMMITTED if self._server.durable else AckLevel.RECEIVED

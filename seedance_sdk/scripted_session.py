@@ -40,12 +40,14 @@ class ScriptedSession:
         resume_token: What shows that a client may come back to it.
         streams: By number.
         answers: What was said to each request, by its key.
+        batches: Reported events that it has, by the client's numbers of them.
     """
 
     id: str
     resume_token: bytes
     streams: dict[int, ScriptedStream] = field(factory=dict)
     answers: dict[bytes, Accepted | Refused] = field(factory=dict)
+    batches: set[int] = field(factory=set)
     _state: dict[str, int] = field(factory=lambda: {"epoch": 0, "last_sequence_id": 0})
 
     @property

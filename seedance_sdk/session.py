@@ -33,12 +33,14 @@ from seedance_sdk.link import Link
 from seedance_sdk.outbox import Outbox
 from seedance_sdk.parameters import Request, ResumeRequest
 from seedance_sdk.reconnect import Outage, ReconnectDetails
+from seedance_sdk.report_sender import ReportSender
 from seedance_sdk.transport import Transport
 from seedance_wire.bookmark import Bookmark
 from seedance_wire.client_session import ClientSession, StreamLost
 from seedance_wire.errors import LocalProtocolError, MessageTooLargeError
 from seedance_wire.messages import (
     Accepted,
+    Checkpoint,
     Delta,
     Durability,
     Error,
@@ -97,6 +99,7 @@ class Session:
         self._link = Link(
             connect, self._core, self._outbox, self, limits, outage, self._circuit, on_reconnect
         )
+        self.reports = ReportSender(self._core, self._outbox, want=self._link.want)
         self._waiting = 0  # for their turn to ask
         self._scope = trio.CancelScope()
         self._ended = trio.Event()
@@ -126,14 +129,13 @@ class Session:
     @property
     def idle(self) -> bool:
         """Whether nothing of it is unfinished."""
-        return not self._live
+        return not (self._live or self.reports.waiting)
 
     @property
     def needed(self) -> int:
         """How many requests and streams need a connection; see `LinkOwner`."""
-        return self._waiting + sum(not generation.detached for generation in self._live)
-
-    # ---- its life
+        streams = sum(not generation.detached for generation in self._live)
+        return self._waiting + streams + self.reports.waiting
 
     async def run(self) -> None:
         """Keeps connected while that is needed; never raises but when cancelled."""
@@ -170,6 +172,7 @@ class Session:
             self._error = error
         for generation in self._live:
             generation.fail(self._error)
+        self.reports.fail(self._error)
         self._live.clear()
         self._submitted.clear()
         self._streams.clear()
@@ -177,8 +180,6 @@ class Session:
         self._settled.set()
         self._slots.total_tokens = math.inf
         self._circuit.wake()
-
-    # ---- requests
 
     async def submit(self, request: Request, deadline: float) -> Generation | None:
         """Asks for a generation and waits until its stream begins.
@@ -203,7 +204,7 @@ class Session:
         self._raise_if_over()
         self._waiting += 1
         try:
-            turn = await self._circuit.turn(lambda: self.over or self._draining)
+            turn = await self._circuit.turn(lambda: self.over or self._draining or self._link.connected)
         finally:
             self._waiting -= 1
         with turn:
@@ -308,8 +309,6 @@ class Session:
         if not generation.ended:
             self._core.cancel(generation.stream_id)
 
-    # ---- what the server says
-
     def handle(self, event: object) -> None:
         """Takes one event; see `LinkOwner`."""
         if not isinstance(event, Welcome | GoAway):
@@ -319,6 +318,8 @@ class Session:
                 self._deliver(event)
             case Accepted() | Refused():
                 self._answer(event)
+            case Checkpoint():
+                self.reports.note_checkpoint()
             case Resumed():
                 resumed = self._streams.get(event.stream_id)
                 if resumed is not None and not resumed.stream_id:
@@ -333,6 +334,8 @@ class Session:
                 self._leave_if_drained()
 
     def _answer(self, event: Accepted | Refused) -> None:
+        if isinstance(event, Refused) and self.reports.refused(event):
+            return
         generation = self._submitted.pop(event.sequence_id, None)
         if generation is None:
             return  # it was failed while the session closes
@@ -363,10 +366,8 @@ class Session:
     def _lose(self, event: StreamLost) -> None:
         """A stream, or a request that was not answered, can't be had any more."""
         error = error_of_loss(event, self._link.ended_by)
-        if event.stream_id is not None:
-            generation = self._streams.pop(event.stream_id, None)
-        else:
-            generation = self._submitted.pop(event.sequence_id or 0, None)
+        waiting = self._submitted if event.stream_id is None else self._streams
+        generation = waiting.pop(event.stream_id or event.sequence_id or 0, None)
         if generation is not None:
             self._refuse(generation, error)
 

@@ -25,7 +25,7 @@ from seedance_sdk.script import Answer, Cut, Refusal
 from seedance_sdk.scripted_peer import ScriptedPeer
 from seedance_sdk.scripted_session import ScriptedSession
 from seedance_sdk.transport import Transport
-from seedance_wire.messages import Ack, ErrorCode, FinishReason, GoAway, Hello, Submit
+from seedance_wire.messages import Ack, ErrorCode, Event, FinishReason, GoAway, Hello, Submit, UserEvent
 from seedance_wire.messages import Limits as ServerLimits
 
 __all__ = ["Answer", "Cut", "ErrorCode", "FinishReason", "Refusal", "ScriptedServer"]
@@ -51,6 +51,8 @@ class ScriptedServer:
         endpoints: Who connected, in order: address and headers.
         cancelled: The stream ids that were cancelled.
         acks: Every ACK with the time of its arrival, on trio's clock.
+        reports: Every event that was reported and taken, in order.
+        refuse_reports: Refuse reports with this, from now on; None to take them.
         connections: How many are open now.
         refuse_status: Refuse upgrades with this HTTP status, from now on; None to take them.
         retry_after_ms: The time that goes with it, in milliseconds.
@@ -69,6 +71,8 @@ class ScriptedServer:
         self.endpoints: list[Endpoint] = []
         self.cancelled: list[int] = []
         self.acks: list[tuple[float, Ack]] = []
+        self.reports: list[UserEvent] = []
+        self.refuse_reports: Refusal | None = None
         self.connections = 0
         self._script = list(script)
         self._respond = respond
@@ -184,3 +188,9 @@ class ScriptedServer:
     def note_ack(self, ack: Ack) -> None:
         """Records an ACK."""
         self.acks.append((trio.current_time(), ack))
+
+    def take_report(self, report: Event) -> Refusal | None:
+        """Records reported events, or says why not."""
+        if self.refuse_reports is None:
+            self.reports += report.events
+        return self.refuse_reports

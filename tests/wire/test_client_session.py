@@ -22,7 +22,6 @@ from seedance_wire.messages import (
     Cancel,
     Delta,
     Durability,
-    Event,
     Flush,
     GoAway,
     Hello,
@@ -31,7 +30,6 @@ from seedance_wire.messages import (
     Resumed,
     ResumeFailure,
     Submit,
-    UserEvent,
     Welcome,
 )
 from seedance_wire.running_digest import RunningDigest
@@ -343,88 +341,3 @@ def test_session_says_bye_last_and_never_connects_again() -> None:
         line.session.connect()
     with pytest.raises(LocalProtocolError):
         ClientSession("seedance.v1", hello=Hello()).receive_data(b"")
-
-
-CLICKS = [UserEvent(timestamp=number, user_id=1, action="click") for number in range(3)]
-
-
-@pytest.mark.parametrize("checkpoint", ["heard", "lost"])
-def test_events_are_sent_until_a_checkpoint_covers_them_and_count_once(checkpoint: str) -> None:
-    """WELCOME doesn't confirm: what the server has counted it may have refused, and the answer was lost."""
-    line = Line()
-    line.connect()
-    number = line.session.report(CLICKS[:2])
-    line.flow()
-    line.server.checkpoint()
-    if checkpoint == "heard":
-        line.arrive()
-    assert line.session.unanswered == (checkpoint == "lost")
-    line.cut()
-    line.connect()
-    sent = [(m.sequence_id, m.batch_id) for m in line.said if isinstance(m, Event)]
-    assert sent == ([(1, number)] if checkpoint == "heard" else [(1, number), (2, number)])
-    line.server.checkpoint()
-    line.arrive()
-    assert line.session.unanswered == 0
-    assert line.server.session is not None
-    assert line.server.session.batches == {number: tuple(CLICKS[:2])}
-
-
-def test_events_that_were_refused_for_a_while_are_kept_until_they_are_retried() -> None:
-    """Neither lost nor sent before it is time; a number that isn't waiting is nothing to retry."""
-    line = Line()
-    line.connect()
-    line.server.takes_events = False
-    number = line.session.report(CLICKS)
-    (refused,) = line.flow()
-    assert isinstance(refused, Refused)
-    assert refused.sequence_id == number
-    line.server.checkpoint()
-    line.arrive()
-    assert (line.flow(), line.session.unanswered) == ([], 1)
-    line.server.takes_events = True
-    for _ in range(2):
-        line.session.retry(number)
-    line.flow()
-    line.session.retry(number)
-    line.flow()
-    assert [m.sequence_id for m in line.said if isinstance(m, Event)] == [1, 2]
-    assert line.server.session is not None
-    assert line.server.session.batches == {number: tuple(CLICKS)}
-
-
-def test_refusal_that_was_lost_loses_no_events() -> None:
-    """The next connection brings them again, under a new number."""
-    line = Line()
-    line.connect()
-    line.server.takes_events = False
-    number = line.session.report(CLICKS)
-    for payload in line.session.data_to_send():
-        line.hear(payload)
-    line.cut()
-    line.server.takes_events = True
-    line.connect()
-    assert line.server.session is not None
-    assert line.server.session.batches == {number: tuple(CLICKS)}
-
-
-def test_events_go_into_the_next_session_when_theirs_is_lost() -> None:
-    """Whether the one that is gone had counted them, nobody knows any more."""
-    line = Line()
-    line.connect()
-    number = line.session.report(CLICKS)
-    line.server.forget_sessions()
-    line.session.connection_lost()
-    line.connect()
-    assert line.server.session is not None
-    assert line.server.session.batches == {number: tuple(CLICKS)}
-
-
-def test_events_too_long_for_the_server_are_not_taken() -> None:
-    """Nothing has changed then."""
-    line = Line()
-    line.connect()
-    large = [UserEvent(timestamp=1, user_id=1, action="a", payload=bytes(65_536))] * 5
-    with pytest.raises(MessageTooLargeError):
-        line.session.report(large)
-    assert line.session.unanswered == 0

@@ -2,15 +2,30 @@
 
 from collections import deque
 
+import pytest
+
 from seedance_wire.backlog import Backlog
 from seedance_wire.codec import make_codec
 from seedance_wire.connection import Connection
 from seedance_wire.envelope import MAX_ACK_ENTRIES
-from seedance_wire.messages import Ack, Cancel, Hello, Limits, Resume, Submit, Welcome
+from seedance_wire.errors import MessageTooLargeError
+from seedance_wire.messages import (
+    Ack,
+    Cancel,
+    Event,
+    Hello,
+    Limits,
+    Refused,
+    Resume,
+    Submit,
+    UserEvent,
+    Welcome,
+)
 from seedance_wire.session_events import SessionEvent
 from seedance_wire.session_outbox import SessionOutbox
 from seedance_wire.session_streams import LiveStream, SessionStreams
 from seedance_wire.state import Role
+from tests.wire_line import Line
 
 CODEC = make_codec("seedance.v1")
 LIMITS = Limits(max_message_bytes=262_144, max_streams=9, max_context_tokens=9)
@@ -74,3 +89,88 @@ def test_outbox_forgets_what_is_not_wanted_any_more() -> None:
     office.outbox.acknowledge([(1, 1)])
     office.outbox.begin([])
     assert office.said() == []
+
+
+CLICKS = [UserEvent(timestamp=number, user_id=1, action="click") for number in range(3)]
+
+
+@pytest.mark.parametrize("checkpoint", ["heard", "lost"])
+def test_events_are_sent_until_a_checkpoint_covers_them_and_count_once(checkpoint: str) -> None:
+    """WELCOME doesn't confirm: what the server has counted it may have refused, and the answer was lost."""
+    line = Line()
+    line.connect()
+    number = line.session.report(CLICKS[:2])
+    line.flow()
+    line.server.checkpoint()
+    if checkpoint == "heard":
+        line.arrive()
+    assert line.session.unanswered == line.session.keeps(number) == (checkpoint == "lost")
+    line.cut()
+    line.connect()
+    sent = [(m.sequence_id, m.batch_id) for m in line.said if isinstance(m, Event)]
+    assert sent == ([(1, number)] if checkpoint == "heard" else [(1, number), (2, number)])
+    line.server.checkpoint()
+    line.arrive()
+    assert line.session.unanswered == 0
+    assert line.server.session is not None
+    assert line.server.session.batches == {number: tuple(CLICKS[:2])}
+
+
+def test_events_that_were_refused_for_a_while_are_kept_until_they_are_retried() -> None:
+    """Neither lost nor sent before it is time; a number that isn't waiting is nothing to retry."""
+    line = Line()
+    line.connect()
+    line.server.takes_events = False
+    number = line.session.report(CLICKS)
+    (refused,) = line.flow()
+    assert isinstance(refused, Refused)
+    assert refused.sequence_id == number
+    line.server.checkpoint()
+    line.arrive()
+    assert (line.flow(), line.session.unanswered) == ([], 1)
+    line.server.takes_events = True
+    for _ in range(2):
+        line.session.retry(number)
+    line.flow()
+    line.session.retry(number)
+    line.flow()
+    assert [m.sequence_id for m in line.said if isinstance(m, Event)] == [1, 2]
+    assert line.server.session is not None
+    assert line.server.session.batches == {number: tuple(CLICKS)}
+
+
+def test_refusal_that_was_lost_loses_no_events() -> None:
+    """The next connection brings them again, under a new number."""
+    line = Line()
+    line.connect()
+    line.server.takes_events = False
+    number = line.session.report(CLICKS)
+    for payload in line.session.data_to_send():
+        line.hear(payload)
+    line.cut()
+    line.server.takes_events = True
+    line.connect()
+    assert line.server.session is not None
+    assert line.server.session.batches == {number: tuple(CLICKS)}
+
+
+def test_events_go_into_the_next_session_when_theirs_is_lost() -> None:
+    """Whether the one that is gone had counted them, nobody knows any more."""
+    line = Line()
+    line.connect()
+    number = line.session.report(CLICKS)
+    line.server.forget_sessions()
+    line.session.connection_lost()
+    line.connect()
+    assert line.server.session is not None
+    assert line.server.session.batches == {number: tuple(CLICKS)}
+
+
+def test_events_too_long_for_the_server_are_not_taken() -> None:
+    """Nothing has changed then."""
+    line = Line()
+    line.connect()
+    large = [UserEvent(timestamp=1, user_id=1, action="a", payload=bytes(65_536))] * 5
+    with pytest.raises(MessageTooLargeError):
+        line.session.report(large)
+    assert line.session.unanswered == 0

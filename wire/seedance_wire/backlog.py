@@ -90,6 +90,10 @@ class Backlog:
         """Says whether it is still worth sending."""
         return entry.number in self._entries
 
+    def keeps(self, number: int) -> bool:
+        """Says the same by the application's number."""
+        return number in self._entries
+
     def drop(self, entry: Entry) -> None:
         """Forgets a message that needs no answer any more."""
         self._entries.pop(entry.number, None)

@@ -248,6 +248,14 @@ class ClientSession:
         self._check_size(event)
         return self._outbox.add(self._backlog.add(event))
 
+    def keeps(self, number: int) -> bool:
+        """Says whether a message still waits for its answer; of events, whether they are not yet safe.
+
+        Args:
+            number: What `report` or `submit` returned.
+        """
+        return self._backlog.keeps(number)
+
     def retry(self, number: int) -> None:
         """Sends events again that were refused for a while; changes nothing if they are not waiting for it.
 

@@ -92,7 +92,15 @@ class Config:
         256,
         "--prefill-budget",
         "TOKENS",
-        "prompt tokens per step, so that prompts don't stall answers",
+        "most prompt tokens per step: more fills the machine no better",
+    )
+    itl_budget_ms: int | None = _model(
+        None,
+        "--itl-budget-ms",
+        "MS",
+        "longest a step with running answers should take; prompts beside them are cut to it "
+        "(default: twice what the answers alone take)",
+        parse=int,
     )
     threads: int | None = _model(
         None, "--threads", "N", "CPU threads for the model (default: PyTorch's choice)", parse=int

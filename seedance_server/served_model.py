@@ -113,6 +113,7 @@ def load_served_model(config: Config, progress: Callable[[str], None]) -> Served
             kv_memory_bytes=config.kv_memory_bytes,
             max_sequences=config.max_sequences,
             prefill_budget_tokens=config.prefill_budget_tokens,
+            itl_budget_ms=config.itl_budget_ms,
             max_context=config.max_context_tokens,
             threads=config.threads,
         ),

@@ -37,6 +37,8 @@ class EngineConfig:
         max_sequences: Most sequences in one step. Above 128 rows the reference machine gains no throughput.
         prefill_budget_tokens: Most prompt tokens in one step: bounds how long a joining prompt can hold up
             the decodes beside it. 256 is where throughput levels off on the reference machine.
+        itl_budget_ms: Longest that a step with running answers should take, in milliseconds: chunks of
+            prompts beside them are cut to it. None: twice what the answers alone take, whatever the machine.
         max_context: Longest prompt plus answer in tokens. None: what the model allows.
         speculative_tokens: Longest draft that is run along with a sequence's last token, where the batch is
             small and the text repeats itself; 0 for none. 7 make a step of 8 rows, which costs little more
@@ -51,6 +53,7 @@ class EngineConfig:
     kv_memory_bytes: int | None = field(default=None, validator=_positive)
     max_sequences: int = field(default=128, validator=_positive)
     prefill_budget_tokens: int = field(default=256, validator=_positive)
+    itl_budget_ms: int | None = field(default=None, validator=_positive)
     max_context: int | None = field(default=None, validator=_positive)
     speculative_tokens: int = field(default=7, validator=_not_negative)
     threads: int | None = field(default=None, validator=_positive)

@@ -30,6 +30,7 @@ from seedance_server.engine.generation import Generation
 from seedance_server.engine.memory import available_memory
 from seedance_server.engine.model_loader import LoadedModel
 from seedance_server.engine.model_runner import ModelRunner
+from seedance_server.engine.prefill_budget import PrefillBudget
 from seedance_server.engine.sampler import RowLogprobs, SampledTokens, Sampler, SamplingRow
 from seedance_server.engine.sampling_params import SamplingParams
 from seedance_server.engine.scheduler import Scheduler
@@ -103,10 +104,14 @@ class Engine:
         )
         self._runner = ModelRunner(model, cache, self._streams)
         self._sampler = Sampler(model.vocab_size, model.backend.passes)
+        self._prefill_budget = PrefillBudget(
+            config.prefill_budget_tokens,
+            None if config.itl_budget_ms is None else config.itl_budget_ms / 1000,
+        )
         self._scheduler = Scheduler(
             self._pool,
             max_sequences=config.max_sequences,
-            prefill_budget=lambda _decodes: config.prefill_budget_tokens,
+            prefill_budget=self._prefill_budget.tokens_beside,
         )
         self._speculation = Speculation(min(config.speculative_tokens, config.prefill_budget_tokens - 1))
         self._generations: dict[int, Generation] = {}
@@ -281,7 +286,9 @@ class Engine:
         self._scheduler.complete(batch)
         self._steps += 1
         self._computed_tokens += batch.tokens
-        return self._postprocess(batch, sampled, forward_end, self._clock())
+        now = self._clock()
+        self._prefill_budget.note(batch.tokens, now - started)
+        return self._postprocess(batch, sampled, forward_end, now)
 
     def _sampling_rows(self, chunk: Chunk) -> list[SamplingRow]:
         """One for the token after the sequence's last, and one for that after each of its draft."""

@@ -21,6 +21,7 @@ from seedance_wire.connection import Connection
 from seedance_wire.delta import apply_difference, difference
 from seedance_wire.envelope import FromClient, FromServer, InvalidSubmit, Outgoing
 from seedance_wire.errors import DecodeError, InvalidBookmarkError, LocalProtocolError, RemoteProtocolError
+from seedance_wire.event_delta import MAX_UNPACKED_BYTES, pack_events, unpack_events
 from seedance_wire.messages import (
     Accepted,
     Bye,
@@ -127,6 +128,16 @@ def delta(data: bytes) -> None:
     except DecodeError:
         return
     assert difference(text, context) == data[3:]
+
+
+def event_delta(data: bytes) -> None:
+    """Packed events: they unfold within bounds, and read the same when packed again."""
+    try:
+        events = unpack_events(data, limit=100)
+    except DecodeError:
+        return
+    assert sum(len(event.action.encode()) + len(event.payload) for event in events) <= MAX_UNPACKED_BYTES
+    assert unpack_events(pack_events(events), limit=100) == events
 
 
 def frame_messages(role: Role, subprotocol: str, payloads: Sequence[bytes]) -> bytes:
@@ -279,6 +290,7 @@ TARGETS: Mapping[str, Callable[[bytes], None]] = {
         client_session,
         connection,
         delta,
+        event_delta,
         json_client,
         json_server,
         protobuf_client,

@@ -10,7 +10,7 @@ from seedance_wire import protobuf_client
 from seedance_wire import seedance_pb2 as pb
 from seedance_wire.envelope import InvalidSubmit
 from seedance_wire.errors import DecodeError
-from seedance_wire.messages import Sampling, Submit
+from seedance_wire.messages import Event, Sampling, Submit, UserEvent
 from seedance_wire.protobuf_client import client_envelope, client_message
 from tests.strategies import any_float, submits
 
@@ -111,4 +111,24 @@ def test_client_message_counts_before_it_builds_anything(
     monkeypatch.setattr(protobuf_client, "Ack", None)
     monkeypatch.setattr(protobuf_client, "Hello", None)
     with pytest.raises(DecodeError, match="1025"):
+        client_message(envelope)
+
+
+def test_events_travel_in_whichever_form_is_shorter() -> None:
+    """A batch of like events is packed; what could not be unpacked for its size is sent whole."""
+    few = (UserEvent(timestamp=1, user_id=1, action="a"),)
+    many = tuple(UserEvent(timestamp=n, user_id=1, action="click", payload=b"page") for n in range(50))
+    large = tuple(UserEvent(timestamp=n, user_id=1, action="a", payload=bytes(65_536)) for n in range(5))
+    for events, is_packed in ((few, False), (many, True), (large, False)):
+        message = Event(sequence_id=1, batch_id=1, events=events)
+        envelope = client_envelope(message)
+        assert envelope.event.HasField("packed") == is_packed
+        assert client_message(envelope) == message
+
+
+def test_events_that_come_twice_in_one_message_are_an_error() -> None:
+    """Whole and packed: nobody could say which counts."""
+    events = [pb.UserEvent(action="a")]
+    envelope = pb.ClientEnvelope(event=pb.Event(sequence_id=1, batch_id=1, events=events, packed=b"\x01"))
+    with pytest.raises(DecodeError):
         client_message(envelope)

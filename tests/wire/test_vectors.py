@@ -12,9 +12,10 @@ from seedance_wire.codec import SUBPROTOCOLS, make_codec
 from seedance_wire.connection import Connection
 from seedance_wire.cursor import ReceiveCursor
 from seedance_wire.delta import apply_difference, difference
-from seedance_wire.envelope import Gap, InvalidSubmit
+from seedance_wire.envelope import MAX_EVENTS, Gap, InvalidSubmit
 from seedance_wire.errors import DecodeError
-from seedance_wire.messages import Delta, ErrorCode, Refused, ResumeFailure, ResumeRejected
+from seedance_wire.event_delta import pack_events, unpack_events
+from seedance_wire.messages import Delta, ErrorCode, Refused, ResumeFailure, ResumeRejected, UserEvent
 from seedance_wire.running_digest import RunningDigest
 from seedance_wire.state import ConnectionState, Role
 from seedance_wire.window import SlidingWindow
@@ -101,6 +102,28 @@ def test_difference_is_as_the_vector_says(case: dict[str, Any]) -> None:
     assert difference(case["text"], case["context"]) == encoded
     assert apply_difference(encoded, case["context"]) == case["text"]
     assert len(case["text"].encode()) == case["utf8_bytes"]
+
+
+@cases("event_delta.json")
+def test_packed_events_are_as_the_vector_says(case: dict[str, Any]) -> None:
+    """Events to bytes and back, or an error."""
+    packed = bytes.fromhex(case["packed"])
+    if "error" in case:
+        with pytest.raises(DecodeError):
+            unpack_events(packed, MAX_EVENTS)
+        return
+    events = tuple(
+        UserEvent(
+            timestamp=int(event["timestamp"]),
+            user_id=event["user_id"],
+            action=event["action"],
+            payload=bytes.fromhex(event["payload"]),
+        )
+        for event in case["events"]
+    )
+    assert unpack_events(packed, MAX_EVENTS) == events
+    if not case.get("reads_only"):
+        assert pack_events(events, compress=False) == packed
 
 
 @frozen(kw_only=True)

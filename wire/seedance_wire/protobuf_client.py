@@ -8,6 +8,7 @@ from __future__ import annotations
 from . import seedance_pb2 as pb
 from .envelope import MAX_ACK_ENTRIES, MAX_EVENTS, FromClient, InvalidSubmit
 from .errors import DecodeError
+from .event_delta import MAX_UNPACKED_BYTES, pack_events, unpack_events
 from .messages import (
     Ack,
     Bye,
@@ -60,9 +61,7 @@ def client_envelope(message: ClientMessage) -> pb.ClientEnvelope:
             )
             return pb.ClientEnvelope(resume=resume)
         case Event():
-            events = [_user_event_to_pb(event) for event in message.events]
-            event = pb.Event(sequence_id=message.sequence_id, batch_id=message.batch_id, events=events)
-            return pb.ClientEnvelope(event=event)
+            return pb.ClientEnvelope(event=_event_to_pb(message))
         case Hello() | Bye():
             return _greeting_envelope(message)
 
@@ -120,15 +119,37 @@ def client_message(envelope: pb.ClientEnvelope) -> FromClient:
                 taken_id=resume.taken_id if resume.HasField("taken_id") else None,
             )
         case "event":
-            events = tuple(map(_user_event_from_pb, envelope.event.events))
-            sequence_id, batch_id = envelope.event.sequence_id, envelope.event.batch_id
-            message = Event(sequence_id=sequence_id, batch_id=batch_id, events=events)
+            message = _event_from_pb(envelope.event)
         case "bye":
             message = Bye()
         case _:
             raise DecodeError("the envelope holds no message of a client's")
     check_received(message)
     return message
+
+
+def _event_to_pb(message: Event) -> pb.Event:
+    whole = pb.Event(
+        sequence_id=message.sequence_id,
+        batch_id=message.batch_id,
+        events=[_user_event_to_pb(event) for event in message.events],
+    )
+    size = sum(len(event.action) + len(event.payload) for event in message.events)
+    if 4 * size > MAX_UNPACKED_BYTES:  # UTF-8 has four bytes a character at most
+        return whole
+    packed = pb.Event(sequence_id=message.sequence_id, batch_id=message.batch_id)
+    packed.packed = pack_events(message.events)
+    return min(packed, whole, key=pb.Event.ByteSize)
+
+
+def _event_from_pb(event: pb.Event) -> Event:
+    if event.HasField("packed"):
+        if event.events:
+            raise DecodeError("Event has its events twice, whole and packed")
+        events = unpack_events(event.packed, MAX_EVENTS)
+    else:
+        events = tuple(map(_user_event_from_pb, event.events))
+    return Event(sequence_id=event.sequence_id, batch_id=event.batch_id, events=events)
 
 
 def _user_event_to_pb(event: UserEvent) -> pb.UserEvent:

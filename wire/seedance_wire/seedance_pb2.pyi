@@ -1000,27 +1000,33 @@ class Event(_message.Message):
 
     SEQUENCE_ID_FIELD_NUMBER: _builtins.int
     EVENTS_FIELD_NUMBER: _builtins.int
+    PACKED_FIELD_NUMBER: _builtins.int
     BATCH_ID_FIELD_NUMBER: _builtins.int
     sequence_id: _builtins.int
     """Shares the counter of SUBMIT."""
+    packed: _builtins.bytes
+    """The events as differences (S12), where that is shorter."""
     batch_id: _builtins.int
     """The client's own number of these events, from 1; the same whenever they are sent again."""
     @_builtins.property
     def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___UserEvent]:
-        """1 to 1024, in the order in which they happened."""
+        """1 to 1024, in the order in which they happened; none if packed."""
 
     def __init__(
         self,
         *,
         sequence_id: _builtins.int = ...,
         events: _abc.Iterable[Global___UserEvent] | None = ...,
+        packed: _builtins.bytes | None = ...,
         batch_id: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_packed", b"_packed", "packed", b"packed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_id", b"batch_id", "events", b"events", "sequence_id", b"sequence_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_packed", b"_packed", "batch_id", b"batch_id", "events", b"events", "packed", b"packed", "sequence_id", b"sequence_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__packed: _TypeAlias = _typing.Literal["packed"]  # noqa: Y015
+    _WhichOneofArgType__packed: _TypeAlias = _typing.Literal["_packed", b"_packed"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__packed) -> _WhichOneofReturnType__packed | None: ...
 
 Global___Event: _TypeAlias = Event  # noqa: Y015
 

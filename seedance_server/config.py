@@ -351,7 +351,7 @@ class Config:
         2.0, "--close-timeout", "SECONDS", "time for a closing handshake: a peer that ignores it is cut"
     )
     stall_timeout_s: float = _limit(
-        60.0, "--stall-timeout", "SECONDS", "one engine step longer than this turns readiness red"
+        60.0, "--stall-timeout", "SECONDS", "readiness turns red when a step, token or commit takes longer"
     )
 
     def __attrs_post_init__(self) -> None:

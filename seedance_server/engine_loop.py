@@ -56,6 +56,10 @@ class GenerationEngine(Protocol):
     def throttle(self, request_id: int, on: bool, /) -> None:
         """Lets it take part in every other step only, or in every one again."""
 
+    @property
+    def computed_tokens(self) -> int:
+        """Tokens run through the model since the start, those of prompts included."""
+
     def has_work(self) -> bool:
         """Whether a step would do or report anything; a cancel is always to be reported, a pause is not."""
 
@@ -77,6 +81,7 @@ class _StepResult:
     outputs: Sequence[SequenceOutput]
     rejected: Sequence[tuple[int, Exception]]
     has_work: bool
+    computed_tokens: int
     decided_s: float
     ended_s: float
 
@@ -91,6 +96,8 @@ class EngineLoopStatistics:
         pauses: Times a generation was paused since its reader was slow.
         generations: Generations alive.
         paused: Those of them that are paused.
+        running: Those of them that the next steps should bring something for.
+        computed_tokens: Tokens run through the model.
     """
 
     steps: int = 0
@@ -98,6 +105,8 @@ class EngineLoopStatistics:
     pauses: int = 0
     generations: int = 0
     paused: int = 0
+    running: int = 0
+    computed_tokens: int = 0
 
 
 class Generation:
@@ -132,6 +141,11 @@ class Generation:
     def is_paused(self) -> bool:
         """Whether the engine has been told to leave it out."""
         return self._paused
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has neither ended nor been paused."""
+        return not (self._ended or self._paused)
 
     @property
     def buffered(self) -> int:
@@ -264,6 +278,7 @@ class EngineLoop:
         """Counts so far; the object is live but for the gauges, which are taken now."""
         self._counts.generations = len(self._generations)
         self._counts.paused = sum(generation.is_paused for generation in self._generations.values())
+        self._counts.running = sum(generation.is_running for generation in self._generations.values())
         return self._counts
 
     def submit(self, make_request: Callable[[int], GenerationRequest]) -> Generation:
@@ -301,6 +316,7 @@ class EngineLoop:
                 self._step_began_s = None
             has_work = result.has_work
             self._counts.steps += 1
+            self._counts.computed_tokens = result.computed_tokens
             self._note_decisions(commands, result)
             self._hand_on(result)
 
@@ -357,4 +373,4 @@ def _advance(
             rejected.append((command.id, error))
     decided_s = clock()  # nothing changes any more what the step below is made of
     outputs = engine.step() if engine.has_work() else ()
-    return _StepResult(outputs, rejected, engine.has_work(), decided_s, clock())
+    return _StepResult(outputs, rejected, engine.has_work(), engine.computed_tokens, decided_s, clock())

@@ -29,6 +29,7 @@ from seedance_server.request_head import RequestHead, read_head
 from seedance_server.requests import Requests
 from seedance_server.session_registry import SessionRegistry
 from seedance_server.upgrade import HttpAnswer, Upgrade, canonical_head, check_upgrade
+from seedance_server.watchdog import Watchdog
 from seedance_wire.connection import Connection
 from seedance_wire.errors import CloseCode
 from seedance_wire.messages import ErrorCode
@@ -85,6 +86,7 @@ class Service:
         journal: Where they are kept.
         requests: Makes streams of them.
         registry: Where sessions are.
+        watchdog: Says whether all that works.
     """
 
     admission: Admission
@@ -92,6 +94,7 @@ class Service:
     journal: Journal
     requests: Requests
     registry: SessionRegistry
+    watchdog: Watchdog
 
 
 @define
@@ -147,7 +150,7 @@ class FrontDoor:
             return "draining"
         if self._service is None:
             return "loading the model"
-        return self._service.engine_loop.trouble() or self._service.journal.trouble()
+        return self._service.watchdog.trouble()
 
     def statistics(self) -> FrontDoorStatistics:
         """Counts so far; the object is live but for the gauges, which are taken now."""

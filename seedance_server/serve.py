@@ -40,6 +40,7 @@ from seedance_server.load import LoadMeter, open_device_reader, watch_load
 from seedance_server.requests import Requests
 from seedance_server.served_model import ServedModel
 from seedance_server.session_registry import SessionRegistry
+from seedance_server.watchdog import Watchdog
 
 __all__ = ["EngineFactory", "serve"]
 
@@ -210,12 +211,15 @@ async def _start_service(
         on_events=delivery.notify if delivery.has_sinks else None,
     )
     await work.start(registry.run)
+    watchdog = Watchdog(engine_loop, journal, stall_timeout_s=config.stall_timeout_s)
+    work.start_soon(watchdog.run)
     return Service(
         admission=admission,
         engine_loop=engine_loop,
         journal=journal,
         requests=Requests(journal, admission, config),
         registry=registry,
+        watchdog=watchdog,
     )
 
 

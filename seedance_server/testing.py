@@ -46,6 +46,7 @@ from seedance_server.journal_file import journal_limits
 from seedance_server.requests import Requests
 from seedance_server.served_model import PromptEncoder, ServedModel
 from seedance_server.session_registry import SessionRegistry
+from seedance_server.watchdog import Watchdog
 from seedance_wire.messages import ChatMessage
 
 __all__ = ["InMemoryServer", "InlineExecutor", "ScriptedEncoder", "ScriptedEngine", "serve_in_memory"]
@@ -79,6 +80,7 @@ class ScriptedEngine:
         steps: Steps taken.
         requests: Every request added, in order.
         active: Ids that haven't ended.
+        computed_tokens: Pieces made.
     """
 
     def __init__(
@@ -95,6 +97,7 @@ class ScriptedEngine:
         self._fail_at_step = fail_at_step
         self._sequences: dict[int, _Sequence] = {}
         self.steps = 0
+        self.computed_tokens = 0
         self.requests: list[GenerationRequest] = []
 
     @property
@@ -175,6 +178,7 @@ class ScriptedEngine:
             return SequenceOutput(id=request.id, finish=self._finish(sequence, FinishReason.STOP))
         text = sequence.pieces[sequence.sent]
         sequence.sent += 1
+        self.computed_tokens += 1
         finish = None
         if request.params.max_tokens is not None and sequence.sent >= request.params.max_tokens:
             finish = self._finish(sequence, FinishReason.LENGTH)
@@ -337,6 +341,8 @@ async def serve_in_memory(
         )
         await nursery.start(registry.run)
         door = FrontDoor(config, gate)
+        watchdog = Watchdog(engine_loop, journal, stall_timeout_s=config.stall_timeout_s)
+        nursery.start_soon(watchdog.run)
         door.open(
             Service(
                 admission=admission,
@@ -344,6 +350,7 @@ async def serve_in_memory(
                 journal=journal,
                 requests=Requests(journal, admission, config),
                 registry=registry,
+                watchdog=watchdog,
             )
         )
         nursery.start_soon(engine_loop.run)

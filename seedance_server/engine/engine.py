@@ -219,6 +219,11 @@ class Engine:
         if generation := self._generations.get(request_id):
             generation.sequence.throttled = on
 
+    @property
+    def computed_tokens(self) -> int:
+        """Rows run through the model since the start."""
+        return self._computed_tokens
+
     def has_work(self) -> bool:
         """Whether `step` has something to do or to report; paused sequences don't count."""
         return bool(self._ended) or self._scheduler.has_work()

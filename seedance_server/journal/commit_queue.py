@@ -53,6 +53,7 @@ class CommitQueue:
         self._refuse: Callable[[], Exception] | None = None
         self.rows = 0
         self.size = 0
+        self.unsettled = 0
 
     @property
     def waiting(self) -> int:
@@ -100,7 +101,11 @@ class CommitQueue:
             self._left(operation)
             return trio.lowlevel.Abort.SUCCEEDED
 
-        await trio.lowlevel.wait_task_rescheduled(take_back)
+        self.unsettled += 1
+        try:
+            await trio.lowlevel.wait_task_rescheduled(take_back)
+        finally:
+            self.unsettled -= 1
         assert ticket.outcome is not None  # noqa: S101 - nothing else wakes it
         if ticket.outcome.error is not None:
             raise ticket.outcome.error

@@ -291,6 +291,7 @@ class JournalStatistics:
         queued_rows: Rows that wait for the writer now.
         queued_bytes: Their bytes.
         waiting: Callers that wait for room in the queue now.
+        unsettled: Operations that wait for their commit now, or are in it.
         full: Times that a commit found the disk full.
         failures: Times that the storage failed.
         reopened: Times that it was opened again.
@@ -305,6 +306,7 @@ class JournalStatistics:
     queued_rows: int = 0
     queued_bytes: int = 0
     waiting: int = 0
+    unsettled: int = 0
     full: int = 0
     failures: int = 0
     reopened: int = 0

@@ -243,6 +243,7 @@ class SqliteJournal:
             queued_rows=self._queue.rows,
             queued_bytes=self._queue.size,
             waiting=self._queue.waiting,
+            unsettled=self._queue.unsettled,
             **attrs.asdict(self._counts),
         )
 

@@ -108,12 +108,12 @@ async def test_watchdog_misses_commits_that_somebody_waits_for(autojump_clock) -
     """A disk that never returns looks like patience from everywhere else."""
     async with watched(Engine()) as (watchdog, _):
         journal = watchdog._journal
-        await trio.sleep(500)
+        await trio.sleep(500.5)
         journal.unsettled = 3
         await trio.sleep(59)
         assert watchdog.trouble() is None
         await trio.sleep(3)
-        assert watchdog.trouble() == "the journal has made no commit for 61 s, though some wait for it"
+        assert watchdog.trouble() == "the journal has made no commit for 62 s, though some wait for it"
         journal.done += 1
         assert watchdog.trouble() is None
 

@@ -27,6 +27,7 @@ from seedance_server.journal.errors import (
     IdempotencyMismatch,
     JournalFull,
     JournalOverloaded,
+    RequestInUse,
     StreamExpired,
     StreamNotFound,
     StreamTruncated,
@@ -188,7 +189,7 @@ class Requests:
             seed=prepared.seed,
         )
         try:
-            submission = await session.submit(new)
+            return await session.submit(new)
         except IdempotencyMismatch as error:
             raise RequestRefused(
                 ErrorCode.IDEMPOTENCY_MISMATCH, str(error), field="idempotency_key"
@@ -201,14 +202,10 @@ class Requests:
             raise RequestRefused(
                 ErrorCode.OVERLOADED, "requests can't be kept fast enough", retry_after_ms=RETRY_SOON_MS
             ) from error
-        if submission.stream.session_id != session.id:
-            # Its frames are numbered in that session, and only that session's token reads them.
+        except RequestInUse as error:
             raise RequestRefused(
-                ErrorCode.UNSUPPORTED,
-                "this request was made in another session: resume its stream there",
-                field="idempotency_key",
-            )
-        return submission
+                ErrorCode.OVERLOADED, str(error), field="idempotency_key", retry_after_ms=RETRY_SOON_MS
+            ) from error
 
     def start(
         self, session: Session, stream_id: int, submit: Submit, prepared: Prepared, deadline_s: float

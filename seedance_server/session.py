@@ -61,6 +61,7 @@ class Session:
         journal: Where it is kept.
         nursery: Where its streams run; the registry owns it.
         claims_settled: Waits until no claim of the session is under way in this process.
+        lose_other: Has a session, by its name, stop whatever it does in this process.
         on_unused: Called whenever nothing holds it in memory any more.
         on_events: Called when reported events were kept; None: they go nowhere, so none are to be kept.
     """
@@ -72,6 +73,7 @@ class Session:
         journal: Journal,
         nursery: trio.Nursery,
         claims_settled: Callable[[str], Awaitable[None]],
+        lose_other: Callable[[str], None],
         on_unused: Callable[[Session], None],
         on_events: Callable[[], None] | None = None,
     ) -> None:
@@ -84,6 +86,7 @@ class Session:
         self._journal = journal
         self._nursery = nursery
         self._claims_settled = claims_settled
+        self._lose_other = lose_other
         self._on_unused = on_unused
         self._on_events = on_events
         self._streams: dict[int, Stream] = {}
@@ -212,6 +215,8 @@ class Session:
     async def submit(self, stream: NewStream) -> Submission:
         """Starts a stream for a request, or finds the one it has; once it returns, so it is, for ever.
 
+        One that another session had is this one's from now on; nothing is written there any more.
+
         Raises:
             SessionLost: As from every write.
             JournalError: As from `Journal.submit`.
@@ -223,6 +228,9 @@ class Session:
                 await trio.sleep(_EARLY_PAUSE_S)
                 continue
             self._note_processed(submission.last_sequence_id)
+            if submission.moved_from is not None:
+                _log.info("stream moved", session=self.id, moved_from=submission.moved_from)
+                self._lose_other(submission.moved_from)
             return submission
 
     async def record(self, sequence_id: int) -> None:

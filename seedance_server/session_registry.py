@@ -176,6 +176,7 @@ class SessionRegistry:
                 journal=self._journal,
                 nursery=self._nursery,
                 claims_settled=self._claims_settled,
+                lose_other=self._lose,
                 on_unused=self._forget,
                 on_events=self._on_events,
             )
@@ -187,6 +188,10 @@ class SessionRegistry:
     async def _claims_settled(self, session_id: str) -> None:
         while self._claims[session_id]:
             await self._claim_settled.wait()
+
+    def _lose(self, session_id: str) -> None:
+        if (session := self._sessions.get(session_id)) is not None:
+            session.lose("a stream of it goes on in another session")
 
     def _forget(self, session: Session) -> None:
         if self._sessions.get(session.id) is session:

@@ -13,6 +13,7 @@
         ├── SessionNotFound        unknown, another tenant's, or a wrong token: one answer
         ├── Fenced                 somebody claimed the session since
         ├── IdempotencyMismatch    the key was used for another request
+        ├── RequestInUse           the key's stream is another session's, and a client is attached there
         ├── TooManyEarlyMessages   too many client messages ahead of a missing one
         ├── StreamNotFound         the session never had such a stream
         ├── StreamEnded            it ended; nothing can be appended
@@ -42,6 +43,7 @@ __all__ = [
     "JournalRefusal",
     "JournalUnusable",
     "OutOfOrder",
+    "RequestInUse",
     "SessionNotFound",
     "StreamEnded",
     "StreamExpired",
@@ -191,6 +193,13 @@ class IdempotencyMismatch(JournalRefusal):
 
     def __init__(self) -> None:
         super().__init__("this idempotency key belongs to another request")
+
+
+class RequestInUse(JournalRefusal):
+    """The request has its stream in another session, which a client holds just now."""
+
+    def __init__(self) -> None:
+        super().__init__("this request was made in another session, which is connected")
 
 
 class TooManyEarlyMessages(JournalRefusal):

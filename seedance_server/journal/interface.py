@@ -7,7 +7,9 @@ Rules that every implementation keeps, in the storage and not by good manners of
    nothing: `Fenced`.
 3. Frames of a stream have ids 1, 2, 3 ... and offsets that add up. One (stream, id) has one content for ever.
 4. Nothing follows the terminal frame.
-5. One (tenant, idempotency key) starts one stream, however often and in whatever session it is sent.
+5. One (tenant, idempotency key) starts one stream, however often and in whatever session it is sent. Sent in
+   another session it takes the stream along, unless a client is attached where it was: under a new number, and
+   whoever owned that session is fenced.
 6. Deleting frames moves `first_available_id` in the same transaction: a reader sees frames or an error that
    says what is gone, never a hole.
 7. Events of one (session, batch id) are kept once, and until every sink has taken them.
@@ -106,6 +108,7 @@ class Journal(Protocol):
         Raises:
             SessionNotFound, Fenced, TooManyEarlyMessages: As in `record_message`.
             IdempotencyMismatch: The key belongs to another request.
+            RequestInUse: It has its stream in another session, and a client is attached there.
             JournalFull, TenantQuotaExceeded: No room for new work.
         """
 

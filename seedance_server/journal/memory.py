@@ -19,6 +19,7 @@ from seedance_server.journal.errors import (
     IdempotencyMismatch,
     JournalClosed,
     OutOfOrder,
+    RequestInUse,
     SessionNotFound,
     StreamEnded,
     StreamExpired,
@@ -203,12 +204,37 @@ class MemoryJournal:
         known = self._shelf.requests.get((session.record.tenant, stream.idempotency_key))
         if known is not None and known.fingerprint != stream.fingerprint:
             raise IdempotencyMismatch
+        owner = session_id if known is None else known.stream.record.session_id
+        if owner != session_id and self._is_attached(owner):
+            raise RequestInUse
         if known is None:
             size = stored_size(len(stream.request), len(pack_token_ids(stream.prompt_ids)))
             self._shelf.make_room(session.record.tenant, size)
         last_id = self._mark_processed(session, stream.sequence_id)
         found = self._start(session, stream, size) if known is None else known.stream
-        return Submission(stream=found.record, replayed=known is not None, last_sequence_id=last_id)
+        if owner != session_id:
+            self._move(found, session)
+        return Submission(
+            stream=found.record,
+            replayed=known is not None,
+            last_sequence_id=last_id,
+            moved_from=None if owner == session_id else owner,
+        )
+
+    def _is_attached(self, session_id: str) -> bool:
+        session = self._shelf.sessions.get(session_id)
+        return session is not None and session.record.released_ms is None
+
+    def _move(self, stream: HeldStream, session: HeldSession) -> None:
+        """See `stream_rows.submit`."""
+        record = stream.record
+        if (owner := self._shelf.sessions.get(record.session_id)) is not None:
+            owner.record = evolve(owner.record, epoch=owner.record.epoch + 1)
+        del self._shelf.streams[record.session_id, record.stream_id]
+        number = session.record.next_stream_id
+        stream.record = evolve(record, session_id=session.record.session_id, stream_id=number)
+        self._shelf.streams[session.record.session_id, number] = stream
+        session.record = evolve(session.record, next_stream_id=number + 1)
 
     def _start(self, session: HeldSession, stream: NewStream, size: int) -> HeldStream:
         record = StreamRecord(

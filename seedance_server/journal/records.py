@@ -177,14 +177,16 @@ class Submission:
     """The stream of a request.
 
     Attributes:
-        stream: Its record; with a known key it may belong to another session of the tenant.
+        stream: Its record.
         replayed: Whether the request was there already: nothing is to be started.
         last_sequence_id: The session's, after this.
+        moved_from: The session that had the stream until now, if it was another; its owner is fenced.
     """
 
     stream: StreamRecord
     replayed: bool
     last_sequence_id: int
+    moved_from: str | None = None
 
 
 @frozen(kw_only=True)

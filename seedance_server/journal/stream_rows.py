@@ -17,6 +17,7 @@ from seedance_server.journal.errors import (
     IdempotencyMismatch,
     JournalFull,
     OutOfOrder,
+    RequestInUse,
     StreamEnded,
     StreamExpired,
     StreamNotFound,
@@ -42,6 +43,7 @@ __all__ = ["abandon", "append", "find_stream", "load_stream", "read_frames", "su
 def submit(tx: Transaction, session_id: str, epoch: int, stream: NewStream) -> Submission:
     """See `Journal.submit`."""
     tenant, last_id, stream_id = owned(tx, session_id, epoch)
+    moved_from = None
     known = tx.row(
         "SELECT fingerprint, stream_key FROM requests WHERE tenant = ? AND idempotency_key = ?",
         tenant,
@@ -51,19 +53,43 @@ def submit(tx: Transaction, session_id: str, epoch: int, stream: NewStream) -> S
         fingerprint, stream_key = known
         if fingerprint != stream.fingerprint:
             raise IdempotencyMismatch
-        row = tx.row(f"SELECT {STREAM_COLUMNS} FROM streams WHERE stream_key = ?", stream_key)  # noqa: S608
+        (owner,) = tx.row("SELECT session_id FROM streams WHERE stream_key = ?", stream_key)
+        if owner != session_id:
+            _move(tx, stream_key, owner, session_id, stream_id)
+            moved_from = owner
     else:
-        row = _start(tx, session_id, tenant, stream_id, stream)
-    last_id = mark_processed(tx, session_id, last_id, stream.sequence_id)
-    return Submission(stream=stream_record(row), replayed=known is not None, last_sequence_id=last_id)
+        stream_key = _start(tx, session_id, tenant, stream_id, stream)
+    row = tx.row(f"SELECT {STREAM_COLUMNS} FROM streams WHERE stream_key = ?", stream_key)  # noqa: S608
+    return Submission(
+        stream=stream_record(row),
+        replayed=known is not None,
+        last_sequence_id=mark_processed(tx, session_id, last_id, stream.sequence_id),
+        moved_from=moved_from,
+    )
 
 
-def _start(tx: Transaction, session_id: str, tenant: str, stream_id: int, stream: NewStream) -> Any:
+def _move(tx: Transaction, stream_key: int, owner: str, session_id: str, stream_id: int) -> None:
+    """Gives a stream to another session; who wrote it until now is fenced, with all of its session."""
+    released = tx.row("SELECT released_ms FROM sessions WHERE session_id = ?", owner)
+    if released == (None,):
+        raise RequestInUse
+    tx.change("UPDATE sessions SET epoch = epoch + 1 WHERE session_id = ?", owner)
+    tx.change(
+        "UPDATE streams SET session_id = ?, stream_id = ? WHERE stream_key = ?",
+        session_id,
+        stream_id,
+        stream_key,
+    )
+    tx.change("UPDATE sessions SET next_stream_id = ? WHERE session_id = ?", stream_id + 1, session_id)
+
+
+def _start(tx: Transaction, session_id: str, tenant: str, stream_id: int, stream: NewStream) -> int:
     if tx.is_nearly_full():
         raise JournalFull(new_work=True)
     prompt = pack_token_ids(stream.prompt_ids)
     size = stored_size(len(stream.request), len(prompt))
     make_room_for_tenant(tx, tenant, size)
+    stream_key: int
     (stream_key,) = tx.row(
         "INSERT INTO streams(session_id, stream_id, tenant, state, stored_bytes, created_ms) "
         "VALUES(?, ?, ?, 'live', ?, ?) RETURNING stream_key",
@@ -90,7 +116,7 @@ def _start(tx: Transaction, session_id: str, tenant: str, stream_id: int, stream
         tx.now_ms,
     )
     tx.change("UPDATE sessions SET next_stream_id = ? WHERE session_id = ?", stream_id + 1, session_id)
-    return tx.row(f"SELECT {STREAM_COLUMNS} FROM streams WHERE stream_key = ?", stream_key)  # noqa: S608
+    return stream_key
 
 
 _APPEND = """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pytest
 import trio
@@ -33,6 +34,7 @@ from tests.server.wire_client import WireClient, wire_client
 
 PIECES = [f"{number} é " for number in range(40)]
 TEXT = "".join(PIECES)
+LONG = [f"{number} " for number in range(5_000)]
 
 
 def text_of(frames: Sequence[Frame]) -> str:
@@ -54,6 +56,15 @@ def check_whole(frames: Sequence[Frame], text: str = TEXT) -> None:
     assert isinstance(end, Flush)
     assert end.final is not None
     assert end.final.digest == hashlib.sha256(text.encode()).digest()
+
+
+async def check_replay(client: WireClient, text: str = TEXT) -> None:
+    """The request just sent had its stream already; it comes from its first frame on."""
+    accepted = await client.receive()
+    assert isinstance(accepted, Accepted)
+    assert (accepted.replayed, accepted.stream_id) == (True, 1)
+    assert isinstance(await client.resume(1), Resumed)
+    check_whole(await client.frames(), text)
 
 
 async def begin(server: InMemoryServer, count: int, **more: object) -> tuple[Welcome, list[Frame]]:
@@ -302,7 +313,7 @@ async def test_session_that_flaps_twenty_times_in_two_seconds_loses_nothing(auto
 
 
 async def test_request_sent_again_is_executed_once(autojump_clock) -> None:
-    """On the same connection, on the next one, after its end: one generation; another session is told so."""
+    """On the same connection, on the next one, after its end, in another session: one generation."""
     engine = ScriptedEngine(PIECES)
     key = b"an idempotency key"
     async with serve_in_memory(engine) as server:
@@ -325,11 +336,39 @@ async def test_request_sent_again_is_executed_once(autojump_clock) -> None:
             assert (again.replayed, again.stream_id) == (True, 1)
             assert isinstance(await client.resume(1, ()), Resumed)
             check_whole(await client.frames())
+            async with wire_client(server.connect()) as other:
+                await other.submit(idempotency_key=key)
+                refused = await other.refused()
+                assert (refused.code, refused.field) == (ErrorCode.OVERLOADED, "idempotency_key")
+                assert refused.retryable, "somebody is connected there"
+        await trio.sleep(0.1)
         async with wire_client(server.connect()) as other:
             await other.submit(idempotency_key=key)
-            refused = await other.refused()
-            assert (refused.code, refused.field) == (ErrorCode.UNSUPPORTED, "idempotency_key")
+            await check_replay(other)
         assert len(engine.requests) == 1
+
+
+@pytest.mark.parametrize("wait_s", [0.02, 0.1, 35.0])
+async def test_request_of_a_session_that_is_forgotten_goes_on_in_the_next_one(autojump_clock, wait_s) -> None:
+    """Its client started afresh: it gets the whole answer, of which nothing is generated a second time."""
+    engine = ScriptedEngine(LONG)
+    key = b"an idempotency key"
+    async with serve_in_memory(engine) as server:
+        async with wire_client(server.connect()) as client:
+            await client.submit(idempotency_key=key)
+            await client.accepted()
+            await client.frames(5)
+        await trio.sleep(wait_s)  # it is generated still, or has ended, or waits
+        async with wire_client(server.connect()) as again:
+            await again.submit(idempotency_key=key)
+            await check_replay(again, "".join(LONG))
+            assert engine.active == ()
+        for before, after in pairwise(engine.requests):
+            assert len(after.generated_ids) >= len(before.generated_ids), "it goes on where it was"
+        async with wire_client(server.connect(), former=client.welcome) as late:
+            rejected = await late.resume(1)
+            assert isinstance(rejected, ResumeRejected)
+            assert rejected.code is ResumeFailure.EXPIRED
 
 
 async def test_another_request_under_the_same_key_is_refused(autojump_clock) -> None:

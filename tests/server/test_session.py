@@ -51,6 +51,7 @@ class Bench:
 
     def __init__(self, journal, session, unused):
         self.journal, self.session, self.unused = journal, session, unused
+        self.lost = []
         self.settle = trio.Event()
         self.settle.set()
 
@@ -70,6 +71,7 @@ async def bench(nursery):
         journal=journal,
         nursery=nursery,
         claims_settled=bench.settled,
+        lose_other=bench.lost.append,
         on_unused=unused.append,
     )
     return bench
@@ -218,3 +220,14 @@ async def test_abandoning_never_fails(bench) -> None:
     await bench.session.abandon(1)
     await bench.session.abandon(1)
     assert isinstance(bench.journal, MemoryJournal)
+
+
+async def test_session_that_takes_a_stream_over_has_its_former_session_stop(bench):
+    """Whatever is generated for it there is nobody's from now on."""
+    other = NewSession(session_id="o", tenant="t", token_hash=bytes(32))
+    await bench.journal.create_session(other)
+    await bench.journal.submit("o", 1, request())
+    await bench.journal.release_session("o", 1)
+    submission = await bench.session.submit(request())
+    assert (submission.replayed, submission.stream.session_id) == (True, "s")
+    assert bench.lost == ["o"]

@@ -350,9 +350,7 @@ class ExactlyOnce(RuleBasedStateMachine):
                 assert self.waited_long, f"{story.lost} though nothing was given up or deleted"
                 assert story.lost is not ResumeFailure.CURSOR_AHEAD
                 assert story.lost is not ResumeFailure.DIVERGED
-            if story.refused is ErrorCode.UNSUPPORTED:
-                assert self.waited_long, "it was made in a session that is forgotten"
-            elif story.refused is not None:
+            if story.refused is not None:
                 assert story.is_other, "a request that nobody could refuse"
                 assert story.refused is ErrorCode.IDEMPOTENCY_MISMATCH
 

@@ -11,6 +11,7 @@ from seedance_server.journal.errors import (
     CursorAhead,
     Fenced,
     IdempotencyMismatch,
+    RequestInUse,
     SessionNotFound,
     StreamExpired,
     StreamNotFound,
@@ -171,11 +172,15 @@ class Node(Egress):
             self._processed(session, last_id)
             self._refuse(peer, submit, ErrorCode.IDEMPOTENCY_MISMATCH)
             return
+        except RequestInUse:
+            last_id = at_once(self.journal.record_message(session.id, session.epoch, submit.sequence_id))
+            self._processed(session, last_id)
+            self._refuse(peer, submit, ErrorCode.OVERLOADED)
+            return
         record = submission.stream
         self._processed(session, submission.last_sequence_id)
-        if record.session_id != session.id:
-            self._refuse(peer, submit, ErrorCode.UNSUPPORTED)
-            return
+        if submission.moved_from is not None:
+            self.fenced(submission.moved_from)
         if not submission.replayed:
             self.charged.append(submit.idempotency_key)
             session.streams[record.stream_id] = LiveStream(record.stream_id)

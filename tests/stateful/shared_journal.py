@@ -55,7 +55,16 @@ class Ledger:
     def submitted(self, tenant: str, stream: NewStream, submission: Submission) -> None:
         name = (submission.stream.session_id, submission.stream.stream_id)
         key = (tenant, stream.idempotency_key)
-        if key in self.started:
+        if submission.moved_from is not None:
+            fingerprint, former = self.started[key]
+            assert (fingerprint, former[0]) == (stream.fingerprint, submission.moved_from)
+            if former[0] in self.epochs:
+                self.epochs[former[0]] += 1
+            self.started[key] = (fingerprint, name)
+            self.frames[name] = self.frames[former]  # known by both names: who read it then is held to it
+            if former in self.ended:
+                self.ended.add(name)
+        elif key in self.started:
             assert self.started[key] == (stream.fingerprint, name), "one key, one request, one stream"
         else:
             assert not submission.replayed, "a key that was never used"

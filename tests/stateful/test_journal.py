@@ -85,7 +85,17 @@ class _Ledger:
 
     def submitted(self, tenant: str, key: bytes, submission: Submission) -> None:
         stream = (submission.stream.session_id, submission.stream.stream_id)
-        if submission.replayed:
+        if submission.moved_from is not None:
+            before = self.started[tenant, key]
+            assert before[0] == submission.moved_from
+            assert stream not in self.frames, "one number, two streams"
+            self.epochs[before[0]] = self.epochs.get(before[0], 1) + 1  # whoever had it writes no more
+            self.started[tenant, key] = stream
+            self.frames[stream] = self.frames.pop(before, [])
+            if before in self.ended:
+                self.ended.remove(before)
+                self.ended.add(stream)
+        elif submission.replayed:
             assert self.started[tenant, key] == stream, "one key, two streams"
         else:
             assert stream not in self.frames, "one stream, two requests"

@@ -9,6 +9,7 @@ from seedance_server.journal.memory import MemoryJournal
 from tests.server.journal.conformance import JournalConformance
 from tests.server.journal.event_conformance import EventConformance
 from tests.server.journal.journal_made import MakeJournal, WallClock
+from tests.server.journal.move_conformance import MoveConformance
 from tests.server.journal.retention_conformance import RetentionConformance
 
 
@@ -31,6 +32,10 @@ def make_journal(wall_clock: WallClock) -> MakeJournal:
 
 class TestMemoryJournal(JournalConformance):
     """The rules of sessions, requests and frames."""
+
+
+class TestMemoryJournalMoves(MoveConformance):
+    """The rules of a stream that changes its session."""
 
 
 class TestMemoryJournalRetention(RetentionConformance):

@@ -29,6 +29,7 @@ from tests.server.journal.journal_made import (
     new_stream,
     running,
 )
+from tests.server.journal.move_conformance import MoveConformance
 from tests.server.journal.retention_conformance import RetentionConformance
 
 
@@ -49,6 +50,10 @@ def make_journal(path: Path, wall_clock: WallClock) -> MakeJournal:
 
 class TestSqliteJournal(JournalConformance):
     """The rules of sessions, requests and frames."""
+
+
+class TestSqliteJournalMoves(MoveConformance):
+    """The rules of a stream that changes its session."""
 
 
 class TestSqliteJournalRetention(RetentionConformance):

@@ -30,6 +30,7 @@ class Account:
     Attributes:
         connections: WebSockets open.
         requests: Requests from SUBMIT to their last frame.
+        waiting: Those of them that never had their turn in the engine.
     """
 
     def __init__(self, tenant: Tenant, clock: Callable[[], float] = trio.current_time) -> None:
@@ -39,6 +40,7 @@ class Account:
         self._bandwidth = Quota(period_s=1.0)
         self.connections = 0
         self.requests = 0
+        self.waiting = 0
         self.hold_to(tenant)
 
     @property

@@ -2,7 +2,8 @@
 
 A request passes the cheap limits first, then its prompt is encoded on a worker thread (the event loop never
 tokenises), then the engine says whether it could ever run. What passed is complete and exact: it can be
-written down and generated from, now or after a restart. Whatever goes wrong in here belongs to this one
+written down and generated from, now or after a restart. What can't run now waits for its turn, and is told
+where it stands. Whatever goes wrong in here belongs to this one
 request: its neighbours and its connection don't notice. What a refusal says is fit for the client, and a bug
 is only ever called `internal`.
 
@@ -14,50 +15,34 @@ from __future__ import annotations
 import math
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
 
 import attrs
 import structlog
 import trio
-from attrs import field, frozen
 
 from seedance_server.accounts import Accounts
-from seedance_server.engine.errors import (
-    ContextLengthExceeded,
-    ContinuationMismatch,
-    EngineError,
-    InvalidParameter,
-    KvCapacityExceeded,
-    NumericalError,
-    TemplateError,
-)
-from seedance_server.engine.sampling_params import SamplingParams
+from seedance_server.admission_queue import AdmissionQueue, QueueStatistics, Ticket
+from seedance_server.engine.errors import EngineError, InvalidParameter
 from seedance_server.engine.sequence import GenerationRequest
 from seedance_server.engine_loop import EngineLoop, Generation
 from seedance_server.errors import EngineStopped, RequestRefused
-from seedance_server.served_model import PromptEncoder, ServedModel
-from seedance_wire.messages import ErrorCode, Sampling, Submit
+from seedance_server.prepared import Prepared, check_ids, encode_prompt, input_field, sampling_params
+from seedance_server.refusals import RETRY_SOON_MS, refusal_of
+from seedance_server.served_model import ServedModel
+from seedance_wire.messages import ErrorCode, Submit
 
-__all__ = ["Admission", "Prepared", "describe_failure", "sampling_params"]
+__all__ = ["Admission"]
 
 _log = structlog.get_logger(__name__)
 
-RETRY_SOON_MS = 1_000
-"""What a refused client is told to wait: about one answer's length, picked, not measured."""
-
-
-_REQUEST_FAULTS: Mapping[type[EngineError], ErrorCode] = {
-    InvalidParameter: ErrorCode.INVALID_REQUEST,
-    ContextLengthExceeded: ErrorCode.CONTEXT_LENGTH_EXCEEDED,
-    KvCapacityExceeded: ErrorCode.CAPACITY_EXCEEDED,
-    TemplateError: ErrorCode.TEMPLATE_ERROR,
-    NumericalError: ErrorCode.NUMERICAL_ERROR,
-    ContinuationMismatch: ErrorCode.FINGERPRINT_MISMATCH,
-}
-"""Errors whose text is about the request, so that the client may read it."""
-
-
+_LIKELY_TOKENS = 128
+"""Room in the KV pool that is looked for beyond the prompt: a usual answer's, picked. A longer one finds its
+blocks as it grows, or the engine preempts."""
+_AHEAD = 2
+"""Requests of a tenant that may be in the engine ahead of the room: one to begin,
+one so that the engine never waits."""
+_FEW = 8
 _UNSAID_TOKENS = 512
 """Reserved for an answer whose ``max_tokens`` isn't said: more than most have, picked. A longer one is
 charged when it ends."""
@@ -65,31 +50,6 @@ charged when it ends."""
 
 def _random_seed() -> int:
     return secrets.randbits(63)
-
-
-@frozen(kw_only=True)
-class Prepared:
-    """A request that may run: all that its tokens depend on but the model.
-
-    Attributes:
-        prompt_ids: What the model is given.
-        params: How to sample; the seed is chosen.
-        arrival_s: When it came, on the engine's clock.
-        preprocess_s: Seconds that its encoding took.
-        reserve_tokens: What it counts in its tenant's quota until it is known what it used.
-    """
-
-    prompt_ids: tuple[int, ...] = field(repr=False)
-    params: SamplingParams
-    arrival_s: float
-    preprocess_s: float = 0.0
-    reserve_tokens: int = 0
-
-    @property
-    def seed(self) -> int:
-        """Decides, with the position, every random choice."""
-        assert self.params.seed is not None  # noqa: S101 - chosen when it was prepared
-        return self.params.seed
 
 
 RunInThread = Callable[[Callable[[], Sequence[int]]], Awaitable[Sequence[int]]]
@@ -103,6 +63,8 @@ class Admission:
         engine_loop: Where accepted requests go.
         accounts: What each tenant uses.
         max_generations: Requests at once, from SUBMIT to the last frame.
+        max_waiting: Those of them that wait for their turn in the engine.
+        max_waiting_per_tenant: The same of one tenant.
         preprocess_workers: Prompts encoded at once.
         clock: Seconds of the engine's clock.
         run_in_thread: Runs a prompt's encoding off the event loop; None for trio's worker threads.
@@ -116,6 +78,8 @@ class Admission:
         *,
         accounts: Accounts,
         max_generations: int,
+        max_waiting: int,
+        max_waiting_per_tenant: int,
         preprocess_workers: int,
         clock: Callable[[], float] = time.monotonic,
         run_in_thread: RunInThread | None = None,
@@ -129,6 +93,12 @@ class Admission:
         self._entropy = entropy
         self._limiter = trio.CapacityLimiter(preprocess_workers)
         self._run_in_thread = run_in_thread or self._run_on_worker
+        self._queue = AdmissionQueue(
+            sequences=model.capacity.sequences, blocks=model.capacity.blocks, ahead=_AHEAD
+        )
+        self._max_waiting = max_waiting
+        self._max_waiting_per_tenant = max_waiting_per_tenant
+        self._waiting = 0
         self._open = 0
         self._draining = False
 
@@ -154,10 +124,16 @@ class Admission:
                 ErrorCode.DRAINING, "the server is shutting down: go elsewhere", retry_after_ms=RETRY_SOON_MS
             )
         if self._engine_loop.failure is not None:
-            raise _engine_failed()
+            raise RequestRefused(
+                ErrorCode.ENGINE_FAILED, "the engine has stopped: try elsewhere", retry_after_ms=RETRY_SOON_MS
+            )
         if self._open >= self._max_generations:
             raise RequestRefused(
                 ErrorCode.OVERLOADED, "too many requests at once: try again", retry_after_ms=RETRY_SOON_MS
+            )
+        if self._waiting >= self._max_waiting or account.waiting >= self._max_waiting_per_tenant:
+            raise RequestRefused(
+                ErrorCode.OVERLOADED, "too many requests wait: try again", retry_after_ms=self.wait_ms()
             )
         if not account.has_room_for_request:
             raise RequestRefused(
@@ -165,6 +141,8 @@ class Admission:
                 f"at most {account.tenant.max_streams} requests of this tenant at once",
                 retry_after_ms=RETRY_SOON_MS,
             )
+        self._waiting += 1
+        account.waiting += 1
         self.enter_again(tenant)
 
     def enter_again(self, tenant: str) -> None:
@@ -172,17 +150,95 @@ class Admission:
         self._open += 1
         self._accounts.of(tenant).requests += 1
 
-    def leave(self, tenant: str) -> None:
-        """Counts a request out."""
+    def leave(self, tenant: str, *, has_begun: bool = False) -> None:
+        """Counts a request out, which has had its turn or hasn't."""
+        if not has_begun:
+            self.note_begun(tenant)
         self._open -= 1
         self._accounts.of(tenant).requests -= 1
 
-    async def prepare(self, submit: Submit, preceding_ids: Sequence[int] | None = None) -> Prepared:
+    def note_begun(self, tenant: str) -> None:
+        """A request that was counted in has its turn, and waits no more."""
+        self._waiting -= 1
+        self._accounts.of(tenant).waiting -= 1
+
+    # ---- waiting for the engine
+
+    def join(
+        self,
+        prepared: Prepared,
+        *,
+        generated: int,
+        is_returning: bool,
+        is_resting: Callable[[], bool],
+        on_turn: Callable[[], None],
+    ) -> Ticket:
+        """Puts a request in line for the engine; it may have its turn at once. Pair with `quit`.
+
+        Args:
+            prepared: The request.
+            generated: Tokens that it has got before.
+            is_returning: It was in the engine before, and goes ahead of its tenant's others.
+            is_resting: Asked whether its reader holds it up.
+            on_turn: Called when it may go to the engine.
+        """
+        likely = min(
+            prepared.reserve_tokens or self.model.context_tokens, len(prepared.prompt_ids) + _LIKELY_TOKENS
+        )
+        ticket = Ticket(
+            tenant=prepared.tenant,
+            weight=self._accounts.of(prepared.tenant).tenant.weight,
+            blocks=self.model.capacity.blocks_for(max(likely, len(prepared.prompt_ids) + generated + 1)),
+            joined_s=trio.current_time(),
+            is_returning=is_returning,
+            is_resting=is_resting,
+            on_turn=on_turn,
+        )
+        self._queue.join(ticket, ticket.joined_s)
+        return ticket
+
+    def note_started(self, ticket: Ticket) -> None:
+        """The engine has begun with it; safe to repeat."""
+        self._queue.note_started(ticket, trio.current_time())
+
+    def quit(self, ticket: Ticket) -> None:
+        """It isn't in the engine any more, or doesn't want to."""
+        self._queue.leave(ticket, trio.current_time())
+
+    def advance(self) -> None:
+        """Looks again whether there is room for more: a generation rests, or has ended."""
+        self._queue.advance(trio.current_time())
+
+    def place(self, ticket: Ticket) -> tuple[int, int | None]:
+        """How many requests have their turn before it, and how many milliseconds that may take."""
+        position = self._queue.position(ticket)
+        wait_s = self._queue.estimated_wait_s(position)
+        return position, None if wait_s is None else math.ceil(wait_s * 1e3)
+
+    def wait_ms(self) -> int:
+        """What somebody is told to wait who finds the line full: until a few of it have had their turn."""
+        wait_s = self._queue.estimated_wait_s(_FEW)
+        return RETRY_SOON_MS if wait_s is None else max(RETRY_SOON_MS, math.ceil(wait_s * 1e3))
+
+    def queue_statistics(self) -> QueueStatistics:
+        """The line for the engine."""
+        return self._queue.statistics()
+
+    async def prepare(
+        self,
+        submit: Submit,
+        preceding_ids: Sequence[int] | None = None,
+        *,
+        tenant: str = "",
+        session: str = "",
+    ) -> Prepared:
         """Encodes and checks a request.
 
         Args:
             submit: The request.
             preceding_ids: The exact ids of the conversation so far, where the request goes on from one.
+            tenant: Whose it is.
+            session: The session that it is made in.
 
         Raises:
             RequestRefused: With everything that the client should know.
@@ -190,11 +246,12 @@ class Admission:
         If cancelled, waiting for a worker ends at once; a begun encoding ends first.
         """
         try:
-            return await self._prepare(submit, preceding_ids)
+            prepared = await self._prepare(submit, preceding_ids)
+            return attrs.evolve(prepared, tenant=tenant, session=session)
         except RequestRefused:
             raise
         except (EngineError, EngineStopped) as error:
-            raise _refusal(error) from error
+            raise refusal_of(error) from error
         except Exception as error:
             _log.exception("request failed in preprocessing", sequence_id=submit.sequence_id)
             raise RequestRefused(ErrorCode.INTERNAL, "a bug in the server, see its log") from error
@@ -207,20 +264,18 @@ class Admission:
             )
         params = sampling_params(submit.sampling)
         params.validate_for(self.model.vocab_size)
-        _check_ids(submit.token_ids, self.model.vocab_size)
+        check_ids(submit.token_ids, self.model.vocab_size)
         began_s = self._clock()
 
         def encode() -> Sequence[int]:
             nonlocal began_s
             began_s = self._clock()
-            if preceding_ids is not None:
-                return _encode_after(self.model.encoder, submit, preceding_ids)
-            return _encode(self.model.encoder, submit)
+            return encode_prompt(self.model.encoder, submit, preceding_ids)
 
         prompt_ids = tuple(await self._run_in_thread(encode))
         encoded_s = self._clock()
         if not prompt_ids:
-            raise InvalidParameter(_input_field(submit), "must hold at least one token")
+            raise InvalidParameter(input_field(submit), "must hold at least one token")
         self.model.engine.check(len(prompt_ids), params)
         if params.seed is None:
             params = attrs.evolve(params, seed=self._entropy())
@@ -264,6 +319,7 @@ class Admission:
         Raises:
             EngineStopped: The engine takes no more work.
         """
+        tenant = self._accounts.of(prepared.tenant).tenant
         return self._engine_loop.submit(
             lambda id_: GenerationRequest(
                 id=id_,
@@ -273,76 +329,22 @@ class Admission:
                 preprocess_s=prepared.preprocess_s,
                 generated_ids=tuple(generated_ids),
                 delivered_text=delivered_text,
+                tenant=prepared.tenant,
+                weight=tenant.weight,
+                priority=tenant.priority.rank,
+                session=prepared.session,
             )
         )
 
-    def prepare_again(self, submit: Submit, prompt_ids: tuple[int, ...], seed: int) -> Prepared:
+    def prepare_again(
+        self, submit: Submit, prompt_ids: tuple[int, ...], seed: int, *, tenant: str = "", session: str = ""
+    ) -> Prepared:
         """A request as it was prepared before it was written down."""
         params = attrs.evolve(sampling_params(submit.sampling), seed=seed)
-        return Prepared(prompt_ids=prompt_ids, params=params, arrival_s=self._clock())
+        arrival_s = self._clock()
+        return Prepared(
+            prompt_ids=prompt_ids, params=params, arrival_s=arrival_s, tenant=tenant, session=session
+        )
 
     async def _run_on_worker(self, encode: Callable[[], Sequence[int]]) -> Sequence[int]:
         return await trio.to_thread.run_sync(encode, limiter=self._limiter)
-
-
-def _encode(encoder: PromptEncoder, submit: Submit) -> Sequence[int]:
-    if submit.messages is not None:
-        return encoder.encode_chat(submit.messages, parse_special=submit.parse_special)
-    if submit.prompt is not None:
-        return encoder.encode_text(submit.prompt, parse_special=submit.parse_special)
-    return submit.token_ids or ()
-
-
-def _encode_after(encoder: PromptEncoder, submit: Submit, preceding_ids: Sequence[int]) -> Sequence[int]:
-    if submit.messages is not None:
-        return encoder.encode_turn(submit.messages, preceding_ids, parse_special=submit.parse_special)
-    if submit.prompt is not None:
-        more = encoder.encode_text(submit.prompt, parse_special=submit.parse_special, is_start=False)
-        return [*preceding_ids, *more]
-    return [*preceding_ids, *(submit.token_ids or ())]
-
-
-def _input_field(submit: Submit) -> str:
-    if submit.messages is not None:
-        return "messages"
-    return "prompt" if submit.prompt is not None else "token_ids"
-
-
-def sampling_params(sampling: Sampling) -> SamplingParams:
-    """Sampling as the engine wants it: what the client left open keeps the engine's default.
-
-    Raises:
-        InvalidParameter: A value is out of range.
-    """
-    given: Mapping[str, Any] = attrs.asdict(sampling, recurse=False)
-    return SamplingParams(**{name: value for name, value in given.items() if value is not None})
-
-
-def _check_ids(token_ids: Sequence[int] | None, vocab_size: int) -> None:
-    """Refuses ids that the model has no row for: on the device they would end the engine, not the request."""
-    for token_id in token_ids or ():
-        if not 0 <= token_id < vocab_size:
-            raise InvalidParameter("token_ids", f"must hold ids from 0 to {vocab_size - 1}, not {token_id}")
-
-
-def _engine_failed() -> RequestRefused:
-    return RequestRefused(
-        ErrorCode.ENGINE_FAILED, "the engine has stopped: try elsewhere", retry_after_ms=RETRY_SOON_MS
-    )
-
-
-def describe_failure(error: BaseException) -> tuple[ErrorCode, str, bool]:
-    """What a client may know of a failure: a code, a sentence, and whether to try again."""
-    for kind, code in _REQUEST_FAULTS.items():
-        if isinstance(error, kind):
-            return code, str(error), False
-    if isinstance(error, EngineError | EngineStopped):
-        # The cause may name files or devices; it stands in the log and in readiness.
-        return ErrorCode.ENGINE_FAILED, "the engine failed: try again elsewhere", True
-    return ErrorCode.INTERNAL, "a bug in the server, see its log", False
-
-
-def _refusal(error: EngineError | EngineStopped) -> RequestRefused:
-    code, reason, retryable = describe_failure(error)
-    field = error.field if isinstance(error, InvalidParameter) else None
-    return RequestRefused(code, reason, field=field, retry_after_ms=RETRY_SOON_MS if retryable else None)

@@ -265,13 +265,6 @@ class Config:
         "N",
         "the same per IPv4 address or IPv6 /64, loopback apart, so that one attacker can't fill all",
     )
-    link_bytes_per_second: int = _limit(
-        125_000_000,
-        "--link-rate",
-        "SIZE",
-        "bytes a second that fill the network, where the system doesn't know: moves tenants' quotas",
-        parse=parse_bytes,
-    )
     handshake_timeout_s: float = _limit(
         5.0,
         "--handshake-timeout",
@@ -294,6 +287,13 @@ class Config:
     receive_burst_bytes: int = _limit(
         1_048_576, "--receive-burst", "SIZE", "bytes read at once before the rate counts", parse=parse_bytes
     )
+    link_bytes_per_second: int = _limit(
+        125_000_000,
+        "--link-rate",
+        "SIZE",
+        "bytes a second that fill the network, where the system doesn't know: moves tenants' quotas",
+        parse=parse_bytes,
+    )
     messages_per_second: float = _limit(
         50.0, "--message-rate", "N", "messages a second and connection, acks apart; beyond it 4429"
     )
@@ -307,6 +307,15 @@ class Config:
     max_streams: int = _limit(64, "--max-streams", "N", "generations at once on one connection")
     max_generations: int = _limit(
         4096, "--max-generations", "N", "generations at once in all, waiting ones included: bounds memory"
+    )
+    max_waiting: int = _limit(
+        1024, "--max-waiting", "N", "requests that wait for the engine, in all; one more is told to come back"
+    )
+    max_waiting_per_tenant: int = _limit(
+        256, "--max-waiting-per-tenant", "N", "the same of one tenant: it can't fill the line for the others"
+    )
+    queue_timeout_s: float = _limit(
+        60.0, "--queue-timeout", "SECONDS", "a request that waits longer for the engine is told to come back"
     )
     preprocess_workers: int = _limit(
         2, "--preprocess-workers", "N", "prompts tokenised at once: more would take the CPU from decoding"

@@ -13,15 +13,28 @@ from collections.abc import Sequence
 
 from attrs import field, frozen
 
-from seedance_server.engine.sequence import SequenceOutput
+from seedance_server.engine.sequence import Finish, SequenceOutput
+from seedance_server.engine.sequence import FinishReason as EngineFinishReason
 from seedance_server.journal.records import FrameRecord
 from seedance_server.outbox import frame_size, logprobs_size
 from seedance_server.tail import TailFrame
-from seedance_wire.messages import Delta, Error, ErrorCode, Final, Flush, Frame, FrameType, TokenLogprob
+from seedance_wire.messages import (
+    Delta,
+    Error,
+    ErrorCode,
+    Final,
+    FinishReason,
+    Flush,
+    Frame,
+    FrameType,
+    StageTiming,
+    TokenLogprob,
+    Usage,
+)
 from seedance_wire.running_digest import PREFIX_BYTES
 from seedance_wire.stored_form import dump_frame
 
-__all__ = ["Draft", "Ending", "Position", "draft_ending", "draft_frames", "frame_records"]
+__all__ = ["Draft", "Ending", "Position", "draft_ending", "draft_frames", "final_of", "frame_records"]
 
 
 _HELD_TOKEN_BYTES = 32
@@ -69,6 +82,7 @@ class Ending:
     code: ErrorCode
     message: str
     retryable: bool
+    retry_after_ms: int | None = None
 
 
 def draft_frames(
@@ -163,6 +177,7 @@ def draft_ending(
             code=ending.code,
             message=ending.message,
             retryable=ending.retryable,
+            retry_after_ms=ending.retry_after_ms,
         )
     digest = position.digest.digest()[:PREFIX_BYTES]
     ids = tuple(token_id for output in held for token_id in output.token_ids)
@@ -174,6 +189,42 @@ def draft_ending(
         digest=position.digest,
     )
     return Draft(frames=(entry,), token_ids=(ids,), position=after)
+
+
+_REASONS = {
+    EngineFinishReason.STOP: FinishReason.STOP,
+    EngineFinishReason.LENGTH: FinishReason.LENGTH,
+    EngineFinishReason.CANCELLED: FinishReason.CANCELLED,
+}
+
+
+def final_of(finish: Finish, *, was_cancelled: bool, egress_s: float) -> Final:
+    """The end of a generation as the client is told it; its digest is still to be filled in.
+
+    Args:
+        finish: As the engine says it.
+        was_cancelled: The client didn't want the rest, whatever the engine came to meanwhile.
+        egress_s: What the first frame took to its socket.
+    """
+    timing = finish.timing
+    return Final(
+        finish_reason=FinishReason.CANCELLED if was_cancelled else _REASONS[finish.reason],
+        usage=Usage(
+            prompt_tokens=finish.usage.prompt_tokens,
+            completion_tokens=finish.usage.completion_tokens,
+            cached_tokens=finish.usage.cached_tokens,
+        ),
+        timing=StageTiming(
+            queue_ms=timing.queue_s * 1e3,
+            preprocess_ms=timing.preprocess_s * 1e3,
+            prefill_ms=timing.prefill_s * 1e3,
+            first_decode_ms=timing.first_decode_s * 1e3,
+            cache_sync_ms=timing.cache_sync_s * 1e3,
+            egress_ms=egress_s * 1e3,
+        ),
+        digest=b"",
+        stop=None if was_cancelled else finish.stop,
+    )
 
 
 def frame_records(draft: Draft) -> list[FrameRecord]:

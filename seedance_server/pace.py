@@ -14,7 +14,7 @@ from typing import Protocol
 
 from seedance_server.flow import FlowSignal
 from seedance_server.tail import FrameTail
-from seedance_wire.messages import FlowAction
+from seedance_wire.messages import FlowAction, Status
 
 __all__ = ["Pace", "Reader"]
 
@@ -35,6 +35,9 @@ class Reader(Protocol):
 
     def note_flow(self, action: FlowAction) -> None:
         """The stream's pace has changed."""
+
+    def note_status(self, status: Status) -> None:
+        """There is news of why it has no text yet."""
 
 
 class Pace:
@@ -77,6 +80,11 @@ class Pace:
     def remove(self, reader: Reader) -> None:
         """This one doesn't any more. Safe to repeat."""
         self._readers.discard(reader)
+
+    def tell(self, status: Status) -> None:
+        """Lets the readers know why there is no text yet."""
+        for reader in self._readers:
+            reader.note_status(status)
 
     def credit(self) -> int:
         """Frames that may be made now, for the quickest reader; at most 0 if none may. Only with a reader."""

@@ -18,7 +18,7 @@ import structlog
 import trio
 from attrs import field, frozen
 
-from seedance_server.admission import RETRY_SOON_MS, Admission, Prepared
+from seedance_server.admission import Admission
 from seedance_server.config import Config
 from seedance_server.errors import RequestRefused
 from seedance_server.frame_draft import Position
@@ -35,6 +35,8 @@ from seedance_server.journal.errors import (
 )
 from seedance_server.journal.interface import Journal
 from seedance_server.journal.records import NewStream, StreamRecord, StreamState, Submission
+from seedance_server.prepared import Prepared
+from seedance_server.refusals import RETRY_SOON_MS
 from seedance_server.session import Session
 from seedance_server.stream import Stream
 from seedance_wire.errors import RemoteProtocolError
@@ -142,7 +144,7 @@ class Requests:
         preceding_ids = None
         if submit.continues is not None:
             preceding_ids = await self._conversation(session, submit.continues)
-        return await self._admission.prepare(submit, preceding_ids)
+        return await self._admission.prepare(submit, preceding_ids, tenant=session.tenant, session=session.id)
 
     async def _conversation(self, session: Session, stream_id: int) -> tuple[int, ...]:
         """The exact ids of a conversation up to the end of an answer."""
@@ -230,9 +232,9 @@ class Requests:
         had = stream.completion_tokens
 
         def settle() -> None:
-            used = prompt_tokens + stream.completion_tokens - had
+            used = stream.completion_tokens - had + (prompt_tokens if stream.has_begun else 0)
             self._admission.settle(session.tenant, reserved, used)
-            self._admission.leave(session.tenant)
+            self._admission.leave(session.tenant, has_begun=stream.has_begun)
 
         session.start(stream, settle)
 
@@ -343,7 +345,9 @@ class Requests:
             deadline_s = trio.current_time() + left_ms / 1e3
         stream = Stream(
             record.stream_id,
-            self._admission.prepare_again(submit, stored.prompt_ids, stored.seed),
+            self._admission.prepare_again(
+                submit, stored.prompt_ids, stored.seed, tenant=session.tenant, session=session.id
+            ),
             admission=self._admission,
             store=session,
             config=self._config,

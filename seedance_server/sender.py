@@ -26,7 +26,7 @@ from seedance_server.tail import TailFrame, is_terminal
 from seedance_wire.codec import make_codec
 from seedance_wire.connection import MAX_MESSAGE_BYTES
 from seedance_wire.errors import RemoteProtocolError
-from seedance_wire.messages import Delta, Error, ErrorCode, Flow, FlowAction
+from seedance_wire.messages import Delta, Error, ErrorCode, Flow, FlowAction, Status
 from seedance_wire.running_digest import PREFIX_BYTES
 from seedance_wire.window import SlidingWindow
 
@@ -116,6 +116,13 @@ class Sender:
             return
         with suppress(OutboxClosed):
             self._outbox.put_control(Flow(stream_id=self.stream_id, action=action, window=self._window.size))
+
+    def note_status(self, status: Status) -> None:
+        """Tells the client why there is no text yet; for information as well."""
+        if self._is_done:
+            return
+        with suppress(OutboxClosed):
+            self._outbox.put_control(status)
 
     def acknowledge(self, frame_id: int, now_s: float) -> None:
         """The client has processed everything up to ``frame_id``.

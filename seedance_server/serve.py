@@ -155,14 +155,14 @@ async def _serve(
         return
     async with trio.open_nursery() as work:
         work.start_soon(gate.run)
+        if config.keys_path is not None:  # else there are no quotas
+            meter = LoadMeter(config.link_bytes_per_second, device=open_device_reader())
+            work.start_soon(watch_load, meter.read, gate.accounts.note_load)
         if watch_signals and config.keys_path is not None:
             await work.start(_reload_on_signal, gate)
         delivery = EventDelivery(journal, sinks)
         work.start_soon(delivery.run)
         door.open(await _start_service(config, model, thread, journal, delivery, gate.accounts, work))
-        if config.keys_path is not None:  # else there are no quotas
-            meter = LoadMeter(config.link_bytes_per_second, device=open_device_reader())
-            work.start_soon(watch_load, meter.read, gate.accounts.note_load)
         if not gate.wants_key:
             _log.warning("no --keys and no --api-key: whoever is on this machine may use this server")
         sys.stdout.write(f"seedance-server ready on {url}\n")
@@ -203,6 +203,8 @@ async def _start_service(
         engine_loop,
         accounts=accounts,
         max_generations=config.max_generations,
+        max_waiting=config.max_waiting,
+        max_waiting_per_tenant=config.max_waiting_per_tenant,
         preprocess_workers=config.preprocess_workers,
     )
     registry = SessionRegistry(

@@ -21,7 +21,7 @@ from seedance_wire.messages import ChatMessage
 if TYPE_CHECKING:
     from seedance_server.engine.chat_template import PromptEncoder as TemplateEncoder
 
-__all__ = ["PromptEncoder", "ServedModel", "load_served_model"]
+__all__ = ["Capacity", "PromptEncoder", "ServedModel", "load_served_model"]
 
 
 class PromptEncoder(Protocol):
@@ -39,6 +39,25 @@ class PromptEncoder(Protocol):
         """Tokenises text as it is, as the start of a prompt or not; raises as `encode_chat`."""
 
 
+def _one_for_each_token(tokens: int) -> int:
+    return tokens
+
+
+@frozen(kw_only=True)
+class Capacity:
+    """What an engine has room for at once; by default for whatever is asked for.
+
+    Attributes:
+        sequences: Rows in its batch.
+        blocks: Blocks in its KV pool.
+        blocks_for: Blocks that a sequence of so many tokens holds.
+    """
+
+    sequences: int = 1 << 31
+    blocks: int = 1 << 62
+    blocks_for: Callable[[int], int] = _one_for_each_token
+
+
 @frozen(kw_only=True)
 class ServedModel:
     """A loaded model, ready to answer.
@@ -50,6 +69,7 @@ class ServedModel:
         engine: Generates.
         encoder: Encodes prompts.
         fingerprint: What its tokens depend on beside the request: weights, tokenizer, number type, engine.
+        capacity: What the engine has room for.
     """
 
     name: str
@@ -58,6 +78,7 @@ class ServedModel:
     engine: GenerationEngine
     encoder: PromptEncoder
     fingerprint: bytes
+    capacity: Capacity = Capacity()
 
 
 class _ChatEncoder:
@@ -130,4 +151,7 @@ def load_served_model(config: Config, progress: Callable[[str], None]) -> Served
         engine=engine,
         encoder=_ChatEncoder(encoder, ChatTurn),
         fingerprint=model.fingerprint,
+        capacity=Capacity(
+            sequences=config.max_sequences, blocks=engine.total_blocks, blocks_for=engine.blocks_for
+        ),
     )

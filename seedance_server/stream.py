@@ -21,29 +21,34 @@ import structlog
 import trio
 from attrs import evolve
 
-from seedance_server.admission import Admission, Prepared, describe_failure
+from seedance_server.admission import Admission
 from seedance_server.config import Config
 from seedance_server.engine.errors import EngineError
 from seedance_server.engine.sequence import Finish, SequenceOutput
-from seedance_server.engine.sequence import FinishReason as EngineFinishReason
 from seedance_server.engine_loop import Generation
-from seedance_server.errors import EngineStopped, SessionLost
-from seedance_server.frame_draft import Draft, Ending, Position, draft_ending, draft_frames, frame_records
+from seedance_server.errors import EngineStopped, RequestRefused, SessionLost
+from seedance_server.frame_draft import (
+    Draft,
+    Ending,
+    Position,
+    draft_ending,
+    draft_frames,
+    final_of,
+    frame_records,
+)
 from seedance_server.journal.errors import JournalFull, JournalOverloaded
 from seedance_server.journal.records import FrameRecord
 from seedance_server.pace import Pace, Reader
+from seedance_server.prepared import Prepared
+from seedance_server.refusals import describe_failure
 from seedance_server.tail import FrameTail
+from seedance_server.turn import Turn
 from seedance_wire.messages import ErrorCode, Final, FinishReason, FlowAction, StageTiming, Usage
 
 __all__ = ["FrameStore", "Stream"]
 
 _log = structlog.get_logger(__name__)
 
-_REASONS = {
-    EngineFinishReason.STOP: FinishReason.STOP,
-    EngineFinishReason.LENGTH: FinishReason.LENGTH,
-    EngineFinishReason.CANCELLED: FinishReason.CANCELLED,
-}
 _AT_ONCE = 16
 """Outputs that become one append: more than a buffer holds, since only a reader's window is to limit them."""
 _FIRST_WRITE_S = 1.0
@@ -120,6 +125,15 @@ class Stream:
         self._held: tuple[SequenceOutput, ...] = ()
         self._pace = Pace(self.tail, ahead=config.run_ahead_frames if is_durable else 0)
         self._generation: Generation | None = None
+        self._turn = Turn(
+            stream_id,
+            prepared,
+            admission,
+            has_begun=position is not None,
+            timeout_s=config.queue_timeout_s,
+            is_resting=lambda: self._generation is not None and self._generation.is_paused,
+            tell=self._pace.tell,
+        )
         self._cancelled = False
         self._failure: Ending | None = None
         self._orphaned_s = trio.current_time()
@@ -142,6 +156,11 @@ class Stream:
         return self._pace.readers
 
     @property
+    def has_begun(self) -> bool:
+        """Whether it ever had its turn in the engine."""
+        return self._turn.has_begun
+
+    @property
     def completion_tokens(self) -> int:
         """Tokens of its frames so far."""
         return len(self._token_ids)
@@ -151,6 +170,7 @@ class Stream:
     def add_reader(self, reader: Reader) -> None:
         """From now on this reader sets the pace too."""
         self._pace.add(reader)
+        self._turn.note_reader()
         self._grace_s = self._config.orphan_grace_s
         self.note_progress()
 
@@ -172,6 +192,7 @@ class Stream:
         self._steer()
         self._patience.deadline = self._park_at_s()
         self._changed.unpark_all()
+        self._turn.note_change()
 
     def _steer(self) -> None:
         """Tells the engine at once what the windows have come to."""
@@ -181,6 +202,8 @@ class Stream:
         if self._generation is not None:
             self._generation.throttle(self._pace.action is FlowAction.THROTTLE)
             self._generation.hold(self._pace.action is FlowAction.PAUSE)
+            if self._pace.action is FlowAction.PAUSE:
+                self._turn.note_resting()
 
     def note_first_written(self) -> None:
         """The stream's first frame has left for a socket."""
@@ -229,7 +252,7 @@ class Stream:
         finally:
             self.over.set()
 
-    async def _produce(self) -> Final | Ending | None:
+    async def _produce(self) -> Final | Ending | None:  # noqa: PLR0911 - one for each way to end
         """Generates; returns how it ended. Nothing that goes wrong in here is anybody else's."""
         try:
             with trio.CancelScope(deadline=self._deadline_s):
@@ -241,6 +264,8 @@ class Stream:
             return Ending(ErrorCode.JOURNAL_FULL, "there is no room to keep the answer", retryable=True)
         except JournalOverloaded:
             return Ending(ErrorCode.OVERLOADED, "the answer can't be kept fast enough", retryable=True)
+        except RequestRefused as refusal:
+            return Ending(refusal.code, refusal.reason, retryable=True, retry_after_ms=refusal.retry_after_ms)
         except (EngineError, EngineStopped) as error:
             return Ending(*describe_failure(error))
         except Exception as error:  # noqa: BLE001 - contained: it is this stream's end and no other's
@@ -254,14 +279,17 @@ class Stream:
             if self._pace.action is FlowAction.PAUSE:
                 await self._changed.park()
                 continue
-            text, self._delivered_text = self._delivered_text, None
-            with self._admission.start(self._prepared, self._token_ids, text) as generation:
-                self._generation = generation
-                generation.throttle(self._pace.action is FlowAction.THROTTLE)
-                try:
-                    finish = await self._relay(generation)
-                finally:
-                    self._generation = None
+            with self._turn.in_line(len(self._token_ids)):
+                if not await self._turn.wait(self._wants_turn_until_s):
+                    continue
+                text, self._delivered_text = self._delivered_text, None
+                with self._admission.start(self._prepared, self._token_ids, text) as generation:
+                    self._generation = generation
+                    generation.throttle(self._pace.action is FlowAction.THROTTLE)
+                    try:
+                        finish = await self._relay(generation)
+                    finally:
+                        self._generation = None
             if finish is not None:
                 if finish.error is not None and not self._is_ending:
                     return Ending(*describe_failure(finish.error))
@@ -277,6 +305,7 @@ class Stream:
                 while self._credit() <= 0:
                     await self._changed.park()
                 outputs = [await generation.receive()]
+                self._turn.note_started()
                 while generation.buffered and len(outputs) < min(self._credit(), _AT_ONCE):
                     outputs.append(await generation.receive())
                 if self._first_output_s is None:
@@ -295,6 +324,9 @@ class Stream:
         if self._pace.held_since_s is not None:
             return self._pace.held_since_s + self._config.pause_park_s
         return float("inf")
+
+    def _wants_turn_until_s(self) -> float:
+        return float("-inf") if self._is_ending else self._park_at_s()
 
     def _credit(self) -> int:
         """Frames that may be made now: what the quickest reader has room for beyond what it wasn't sent."""
@@ -359,25 +391,7 @@ class Stream:
         if self.tail.last_id and self.readers:
             with trio.move_on_after(_FIRST_WRITE_S):
                 await self._first_written.wait()
-        timing = finish.timing
-        return Final(
-            finish_reason=FinishReason.CANCELLED if self._cancelled else _REASONS[finish.reason],
-            usage=Usage(
-                prompt_tokens=finish.usage.prompt_tokens,
-                completion_tokens=finish.usage.completion_tokens,
-                cached_tokens=finish.usage.cached_tokens,
-            ),
-            timing=StageTiming(
-                queue_ms=timing.queue_s * 1e3,
-                preprocess_ms=timing.preprocess_s * 1e3,
-                prefill_ms=timing.prefill_s * 1e3,
-                first_decode_ms=timing.first_decode_s * 1e3,
-                cache_sync_ms=timing.cache_sync_s * 1e3,
-                egress_ms=(self._egress_s or 0.0) * 1e3,
-            ),
-            digest=b"",
-            stop=None if self._cancelled else finish.stop,
-        )
+        return final_of(finish, was_cancelled=self._cancelled, egress_s=self._egress_s or 0.0)
 
     def _cancelled_final(self) -> Final:
         """Of a stream that was cancelled while nothing was generated for it."""

@@ -328,6 +328,8 @@ async def serve_in_memory(
             engine_loop,
             accounts=gate.accounts,
             max_generations=config.max_generations,
+            max_waiting=config.max_waiting,
+            max_waiting_per_tenant=config.max_waiting_per_tenant,
             preprocess_workers=config.preprocess_workers,
             clock=trio.current_time,
             run_in_thread=encode_here,

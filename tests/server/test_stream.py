@@ -8,13 +8,14 @@ import trio
 from attrs import define, field
 
 from seedance_server.accounts import Accounts
-from seedance_server.admission import Admission, Prepared
+from seedance_server.admission import Admission
 from seedance_server.config import Config
 from seedance_server.engine.errors import NumericalError
 from seedance_server.engine.sampling_params import SamplingParams
 from seedance_server.engine_loop import EngineLoop
 from seedance_server.errors import SessionLost
 from seedance_server.journal.errors import JournalFull
+from seedance_server.prepared import Prepared
 from seedance_server.served_model import ServedModel
 from seedance_server.stream import Stream
 from seedance_server.testing import InlineExecutor, ScriptedEncoder, ScriptedEngine
@@ -89,7 +90,15 @@ async def streaming(
     model = ServedModel(
         name="m", context_tokens=99, vocab_size=9, engine=engine, encoder=ScriptedEncoder(), fingerprint=b""
     )
-    admission = Admission(model, loop, accounts=Accounts(), max_generations=9, preprocess_workers=1)
+    admission = Admission(
+        model,
+        loop,
+        accounts=Accounts(),
+        max_generations=9,
+        max_waiting=9,
+        max_waiting_per_tenant=9,
+        preprocess_workers=1,
+    )
     store = Store()
     stream = Stream(
         1,

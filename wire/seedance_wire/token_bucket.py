@@ -45,15 +45,15 @@ class TokenBucket:
     def charge(self, now_s: float, amount: float) -> None:
         """Takes ``amount`` whether it is there or not; with a negative one, gives back what wasn't used."""
         self._settle(now_s)
-        self._saved = min(self._burst, self._saved - amount)
+        self._saved -= amount
 
     def change(self, now_s: float, rate: float, burst: float) -> None:
         """Goes on at another rate from now on; what was saved above the new burst is gone."""
         self._settle(now_s)
         self._rate = rate
         self._burst = burst
-        self._saved = min(burst, self._saved)
 
     def _settle(self, now_s: float) -> None:
+        """Before every look at what is saved: adds what has come, and drops what is above the burst."""
         self._saved = min(self._burst, self._saved + (now_s - self._updated_s) * self._rate)
         self._updated_s = now_s

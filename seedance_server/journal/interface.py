@@ -7,8 +7,8 @@ Rules that every implementation keeps, in the storage and not by good manners of
    nothing: `Fenced`.
 3. Frames of a stream have ids 1, 2, 3 ... and offsets that add up. One (stream, id) has one content for ever.
 4. Nothing follows the terminal frame.
-5. One (tenant, idempotency key) starts one stream, however often and in whatever session it is sent. Sent in
-   another session it takes the stream along, unless a client is attached where it was: under a new number, and
+5. One (tenant, idempotency key) starts one stream, however often and in whatever session it is sent. In
+   another session it takes the stream along under a new number, unless a client is attached where it was; and
    whoever owned that session is fenced.
 6. Deleting frames moves `first_available_id` in the same transaction: a reader sees frames or an error that
    says what is gone, never a hole.

@@ -65,7 +65,7 @@ class MoveConformance:
             await journal.append("s", claimed.session.epoch, 2, frames_from(1, 0, 1))
 
     async def test_stream_stays_where_a_client_is_attached(self, make_journal: MakeJournal, mock_clock):
-        """Nobody is robbed of what is being read; nothing is written, and it moves once the client has gone."""
+        """Nobody is robbed of what is being read; once that client is gone, it moves."""
         async with running(make_journal(LIMITS)) as journal:
             for name in "st":
                 await journal.create_session(new_session(name))

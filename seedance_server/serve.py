@@ -162,7 +162,8 @@ async def _serve(
             await work.start(_reload_on_signal, gate)
         delivery = EventDelivery(journal, sinks)
         work.start_soon(delivery.run)
-        door.open(await _start_service(config, model, thread, journal, delivery, gate.accounts, work))
+        service = await _start_service(config, model, thread, journal, delivery, gate.accounts, work)
+        door.open(service)
         if not gate.wants_key:
             _log.warning("no --keys and no --api-key: whoever is on this machine may use this server")
         sys.stdout.write(f"seedance-server ready on {url}\n")
@@ -171,6 +172,7 @@ async def _serve(
 
         await shutdown.requested.wait()
         await door.drain(config.shutdown_timeout_s)
+        _log_figures(service)
         work.cancel_scope.cancel()  # streams stop where they are, before the journal does
 
 
@@ -222,6 +224,26 @@ async def _start_service(
         requests=Requests(journal, admission, config),
         registry=registry,
         watchdog=watchdog,
+    )
+
+
+def _log_figures(service: Service) -> None:
+    """What an operator wants to know of the run that ends: work, and whether anything was held up."""
+    engine, watchdog = service.engine_loop.statistics(), service.watchdog.statistics()
+    decisions = service.engine_loop.decision_times.statistics()
+    _log.info(
+        "served",
+        steps=engine.steps,
+        outputs=engine.outputs,
+        pauses=engine.pauses,
+        decisions=decisions.count,
+        decision_p50_ms=round(decisions.p50_s * 1e3, 3),
+        decision_p99_ms=round(decisions.p99_s * 1e3, 3),
+        decision_max_ms=round(decisions.max_s * 1e3, 3),
+        step_left_p50_ms=round(decisions.step_p50_s * 1e3, 3),
+        step_left_p99_ms=round(decisions.step_p99_s * 1e3, 3),
+        loop_stalls=watchdog.loop_stalls,
+        longest_loop_stall_ms=round(watchdog.longest_loop_stall_s * 1e3, 1),
     )
 
 

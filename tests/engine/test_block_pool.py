@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seedance_server.engine.block_pool import BlockPool, blocks_for
-from tests.strategies import block_rings
+from tests.engine_strategies import block_rings
 
 
 def test_pool_grows_a_table_by_what_is_missing():

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seedance_server.engine.candidates import BLOCK_TOKENS, BlockPasses, best_tokens, block_tokens
-from tests.strategies import few_valued_rows
+from tests.engine_strategies import few_valued_rows
 
 VOCABULARIES = [1, BLOCK_TOKENS - 1, BLOCK_TOKENS, 5 * BLOCK_TOKENS + 3, 3000]
 

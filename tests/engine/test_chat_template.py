@@ -10,7 +10,7 @@ from seedance_server.engine.chat_template import DEFAULT_TEMPLATE, ROLES, ChatTu
 from seedance_server.engine.detokenizer import Detokenizer
 from seedance_server.engine.errors import ContextLengthExceeded, InvalidParameter, TemplateError
 from tests import tokenizers_made
-from tests.strategies import honest_texts, hostile_texts
+from tests.engine_strategies import honest_texts, hostile_texts
 from tests.tokenizers_made import MAKERS
 
 each_tokenizer = pytest.mark.parametrize("maker", MAKERS, ids=lambda maker: maker.__name__)

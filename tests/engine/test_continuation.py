@@ -20,7 +20,7 @@ from seedance_server.engine.sequence import (
 )
 from tests.engine import driving
 from tests.engine.driving import MAX_STEPS, collect, drive, make_request
-from tests.strategies import excerpts, interruptions, picks, token_id_lists
+from tests.engine_strategies import excerpts, interruptions, picks, token_id_lists
 from tests.tiny_models import KINDS
 from tests.tokenizers_made import MAKERS
 

@@ -11,7 +11,7 @@ from seedance_server.engine.control_tokens import (
     twin_tokenizer,
 )
 from tests import tokenizers_made
-from tests.strategies import honest_texts, hostile_texts
+from tests.engine_strategies import honest_texts, hostile_texts
 from tests.tokenizers_made import CHATML, MAKERS
 
 NONCE = "271828"

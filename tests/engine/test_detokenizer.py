@@ -5,7 +5,7 @@ from hypothesis import given
 
 from seedance_server.engine.detokenizer import MAX_HELD_BYTES, Detokenizer
 from tests import tokenizers_made
-from tests.strategies import token_id_lists
+from tests.engine_strategies import token_id_lists
 from tests.tokenizers_made import MAKERS
 
 HARD_TEXTS = [

@@ -4,20 +4,20 @@ import pytest
 import torch
 from hypothesis import given
 
+from seedance_server.engine import engine as engine_module
 from seedance_server.engine.config import EngineConfig
 from seedance_server.engine.engine import Engine
 from seedance_server.engine.errors import (
     ContextLengthExceeded,
-    InsufficientMemory,
     InvalidParameter,
     KvCapacityExceeded,
-    KvPoolTooSmall,
+    NotDeterministic,
     NumericalError,
 )
 from seedance_server.engine.sampling_params import SamplingParams
 from seedance_server.engine.sequence import FinishReason, StageTiming
 from tests.engine.driving import Answer, collect, drive, generate_alone, make_engine, make_request
-from tests.strategies import engine_histories
+from tests.engine_strategies import engine_histories
 from tests.tiny_models import KINDS
 
 NEW = 40
@@ -368,15 +368,6 @@ def test_engine_counts_what_it_does(load_tiny):
     )
 
 
-def test_engine_needs_a_pool_that_fits_and_is_of_use(load_tiny):
-    """Too little memory for the pool is found before the first request."""
-    model = load_tiny("gemma3")
-    with pytest.raises(InsufficientMemory):
-        Engine(model, EngineConfig(kv_memory_bytes=2**60))
-    with pytest.raises(KvPoolTooSmall):
-        Engine(model, EngineConfig(kv_memory_bytes=1000))
-
-
 def test_engine_takes_no_more_for_its_pool_than_it_could_use(load_tiny):
     """The default pool of a small model is small: all sequences at full context, and not half the machine."""
     engine = Engine(load_tiny("qwen2"), EngineConfig(max_sequences=3))
@@ -398,3 +389,22 @@ def test_engine_integrity_fails_when_its_parts_disagree(load_tiny):
     engine._generations.clear()
     with pytest.raises(AssertionError, match="different sequences"):
         engine.check_integrity()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_engine_finds_no_dependence_on_company_in_a_tiny_model(kind, load_tiny):
+    """One of these fp32 models on a CPU is no trouble; its books are as before."""
+    engine = make_engine(load_tiny(kind), deterministic="on")
+    assert "doesn't depend" in engine.prove_invariance()
+    assert engine.statistics().used_blocks == 0
+
+
+def test_engine_serves_in_spite_of_dependence_unless_told_otherwise(load_tiny, monkeypatch):
+    """ "auto" says what it saw, "on" refuses, "off" neither looks nor pads."""
+    monkeypatch.setattr(engine_module, "find_variation", lambda *_, **__: "it is Monday")
+    auto, on, off = (make_engine(load_tiny("llama"), deterministic=d) for d in ("auto", "on", "off"))
+    assert auto.prove_invariance().endswith("logits change when it is Monday")
+    with pytest.raises(NotDeterministic, match="it is Monday"):
+        on.prove_invariance()
+    assert "isn't asked for" in off.prove_invariance()
+    assert [engine._runner._least_rows for engine in (auto, on, off)] == [2, 2, 1]

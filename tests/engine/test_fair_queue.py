@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from seedance_server.engine.fair_queue import CLASS_RATIO, FairQueue, Flow
-from tests.strategies import flow_costs, flow_picks, flow_weights
+from tests.engine_strategies import flow_costs, flow_picks, flow_weights
 
 GOLD, SILVER, BRONZE = Flow(0, "gold"), Flow(0, "silver"), Flow(0, "bronze")
 WEIGHTS = {GOLD: 3.0, SILVER: 2.0, BRONZE: 1.0}

@@ -9,7 +9,7 @@ from seedance_server.engine.kv_cache import KvCache, KvGeometry
 from seedance_server.engine.sampling_params import SamplingParams
 from seedance_server.engine.sequence import GenerationRequest, Sequence
 from seedance_server.engine.streams import CpuStreams
-from tests.strategies import chunk_lengths
+from tests.engine_strategies import chunk_lengths
 
 CPU = torch.device("cpu")
 WINDOWS = (5, None, 5, None, 5)

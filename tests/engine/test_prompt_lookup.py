@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 
 from seedance_server.engine.prompt_lookup import PromptLookup
-from tests.strategies import few_tokens, picks
+from tests.engine_strategies import few_tokens, picks
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from seedance_server.engine.block_pool import BlockPool
 from seedance_server.engine.sampling_params import SamplingParams
 from seedance_server.engine.scheduler import Scheduler
 from seedance_server.engine.sequence import GenerationRequest, Sequence, SequenceStatus
-from tests.strategies import output_lengths, picks, prompt_lengths, requesters, scheduler_shapes
+from tests.engine_strategies import output_lengths, picks, prompt_lengths, requesters, scheduler_shapes
 
 
 class World:

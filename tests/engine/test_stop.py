@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 
 from seedance_server.engine.stop import StopChecker
-from tests.strategies import few_letter_pieces, few_letter_stops, few_letter_texts
+from tests.engine_strategies import few_letter_pieces, few_letter_stops, few_letter_texts
 
 
 def run(stops, pieces):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from seedance_server.engine.sampling_params import SamplingParams
 from seedance_server.engine.truncation import Truncation, is_truncated
-from tests.strategies import picks, score_steps, truncations
+from tests.engine_strategies import picks, score_steps, truncations
 
 CPU = torch.device("cpu")
 

@@ -26,8 +26,9 @@ from seedance_wire.messages import (
     Welcome,
 )
 from seedance_wire.stored_form import load_frame
+from tests.engine_strategies import picks
 from tests.model_server import ModelServer, ModelStream
-from tests.strategies import near_texts, picks
+from tests.strategies import near_texts
 
 MAX_GAPS = 3  # so many for a stream without progress are mended, more are an error
 

@@ -9,7 +9,6 @@ It must not know where a value came from.
 
 from __future__ import annotations
 
-import ipaddress
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +16,12 @@ import attrs
 from attrs import frozen
 
 from seedance_server.errors import ConfigError
-from seedance_server.setting import Setting, parse_bytes, setting_field
+from seedance_server.setting import Setting, is_loopback, parse_bytes, setting_field
 
-__all__ = ["Config", "is_loopback"]
+__all__ = ["Config"]
 
 _MIN_API_KEY_CHARS = 16
 _MAY_BE_ZERO = {"port", "shutdown_timeout_s", "orphan_grace_s", "run_ahead_frames", "journal_reserve_bytes"}
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach ``host``."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _model(default: Any, flag: str, metavar: str, help_text: str, **more: Any) -> Any:
@@ -101,6 +90,20 @@ class Config:
         "longest a step with running answers should take; prompts beside them are cut to it "
         "(default: twice what the answers alone take)",
         parse=int,
+    )
+    speculative_tokens: int = _model(
+        7,
+        "--speculative-tokens",
+        "N",
+        "most tokens that an answer which repeats itself runs ahead, 0 for none; the tokens are the same",
+    )
+    deterministic: str = _model(
+        "auto",
+        "--deterministic",
+        "WHEN",
+        "whether output must not depend on what else runs: on refuses to start where a test finds that it "
+        "does, auto says so, off takes no trouble",
+        choices=("auto", "on", "off"),
     )
     threads: int | None = _model(
         None, "--threads", "N", "CPU threads for the model (default: PyTorch's choice)", parse=int
@@ -270,6 +273,12 @@ class Config:
         "--handshake-timeout",
         "SECONDS",
         "time for a request head, and again for HELLO: ends slow drips",
+    )
+    heartbeat_s: float = _limit(
+        30.0, "--heartbeat", "SECONDS", "silence after which a client is asked for a sign of life"
+    )
+    heartbeat_timeout_s: float = _limit(
+        10.0, "--heartbeat-timeout", "SECONDS", "time for that sign; then nobody is there: 4408"
     )
     max_head_bytes: int = _limit(
         16_384, "--max-head", "SIZE", "size of a request head; browsers send under 8 KiB", parse=parse_bytes

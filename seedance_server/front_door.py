@@ -22,6 +22,7 @@ from seedance_server.engine_loop import EngineLoop
 from seedance_server.errors import BadRequestHead
 from seedance_server.gate import Gate, Pass
 from seedance_server.guard import GuardedStream, GuardLimits
+from seedance_server.heartbeats import Heartbeats
 from seedance_server.journal.interface import Journal
 from seedance_server.lobby import Lobby, Visit
 from seedance_server.peer import Farewell, Peer
@@ -136,6 +137,7 @@ class FrontDoor:
         self._draining = False
         self._peers: dict[Peer, Pass] = {}
         self._websockets = 0
+        self.heartbeats = Heartbeats(config.heartbeat_s, config.heartbeat_timeout_s)
         self._last_left = trio.Event()
         self._counts = FrontDoorStatistics()
         self.lobby = Lobby(config.max_unauthenticated, config.max_unauthenticated_per_address)
@@ -333,6 +335,7 @@ class FrontDoor:
                     on_welcome=visit.leave,
                 )
                 self._peers[peer] = one
+                self.heartbeats.watch(peer)
                 if self._draining:  # it began after this one was decided on
                     peer.go_away("the server is shutting down", 0)
                 farewell: Farewell | None = None
@@ -343,6 +346,7 @@ class FrontDoor:
                     raise
                 finally:
                     del self._peers[peer]
+                    self.heartbeats.forget(peer)
                     evicted = visit.scope.cancel_called
                     farewell = farewell or (_CROWDED_OUT if evicted else _SHUTTING_DOWN)  # cancelled
                     _log.info("peer left", address=address, code=int(farewell.code), reason=farewell.reason)

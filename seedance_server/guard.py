@@ -67,6 +67,9 @@ class GuardedStream(trio.abc.Stream):
     Args:
         transport: The stream to guard.
         limits: The bounds.
+
+    Attributes:
+        heard_s: When something last came, on trio's clock.
     """
 
     def __init__(self, transport: trio.abc.Stream, limits: GuardLimits) -> None:
@@ -83,6 +86,7 @@ class GuardedStream(trio.abc.Stream):
         self._aborted = False
         self._sending = False
         self._counts = GuardStatistics()
+        self.heard_s = self._allowance_at
 
     def statistics(self) -> GuardStatistics:
         """What passed so far; the object is live."""
@@ -122,6 +126,7 @@ class GuardedStream(trio.abc.Stream):
             data = bytes(await self._transport.receive_some(max_bytes))
         except trio.BusyResourceError as error:  # `aclose` reads the rest away
             raise trio.BrokenResourceError("the connection is being closed") from error
+        self.heard_s = trio.current_time()
         self._counts.received_bytes += len(data)
         self._since_message += len(data)
         budget = self._limits.between_messages_bytes if self._accepted else self._limits.before_accept_bytes

@@ -11,6 +11,7 @@ It must not know HTTP, nor what a generation is.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import structlog
 import trio
@@ -137,6 +138,20 @@ class Peer:
         except OutboxClosed:
             return
         self._close_if_idle()
+
+    @property
+    def heard_s(self) -> float:
+        """When a byte last came; see `Patient`."""
+        return self._guard.heard_s
+
+    async def beat(self, payload: bytes) -> None:
+        """Asks the client for a sign of life; see `Patient`."""
+        with suppress(ConnectionClosed):
+            await self._websocket.ping(payload)
+
+    def pronounce_dead(self) -> None:
+        """Nobody is there; see `Patient`."""
+        self._end(Farewell(CloseCode.TIMED_OUT, "no sign of life"))
 
     def end(self, farewell: Farewell) -> None:
         """Closes the connection; its streams wait for another one."""

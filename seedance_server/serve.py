@@ -162,6 +162,7 @@ async def _serve(
             await work.start(_reload_on_signal, gate)
         delivery = EventDelivery(journal, sinks)
         work.start_soon(delivery.run)
+        work.start_soon(door.heartbeats.run)
         service = await _start_service(config, model, thread, journal, delivery, gate.accounts, work)
         door.open(service)
         if not gate.wants_key:

@@ -5,6 +5,7 @@ It must not know which settings there are.
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import attrs
 from attrs import frozen
 
-__all__ = ["Setting", "parse_bytes", "setting_field"]
+__all__ = ["Setting", "is_loopback", "parse_bytes", "setting_field"]
 
 _UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "ki": 1024, "mi": 1024**2, "gi": 1024**3}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmg]i?)?b?\s*", re.IGNORECASE)
@@ -28,6 +29,16 @@ def parse_bytes(text: str) -> int:
     if match is None:
         raise ValueError(f"must be a size such as 512MiB or 4GiB, not {text!r}")
     return int(float(match[1]) * _UNITS[(match[2] or "").lower()])
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach ``host``."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 @frozen(kw_only=True)

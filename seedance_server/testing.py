@@ -357,6 +357,7 @@ async def serve_in_memory(
         )
         nursery.start_soon(engine_loop.run)
         nursery.start_soon(gate.run)
+        nursery.start_soon(door.heartbeats.run)
         try:
             yield InMemoryServer(door, engine_loop, admission, registry, journal, gate, nursery)
         finally:

@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 
 from attrs import frozen
 
-from seedance_server.config import is_loopback
 from seedance_server.request_head import RequestHead
+from seedance_server.setting import is_loopback
 from seedance_wire.codec import SUBPROTOCOLS, choose_subprotocol
 
 __all__ = ["HttpAnswer", "Upgrade", "canonical_head", "check_upgrade", "is_allowed_origin"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from seedance_server.setting import parse_bytes
+from seedance_server.setting import is_loopback, parse_bytes
 
 
 @pytest.mark.parametrize(
@@ -20,3 +20,22 @@ def test_sizes_refuse_what_is_none(text: str) -> None:
     """A size that isn't one is refused, not guessed."""
     with pytest.raises(ValueError, match="must be a size"):
         parse_bytes(text)
+
+
+@pytest.mark.parametrize(
+    ("host", "answer"),
+    [
+        ("127.0.0.1", True),
+        ("127.8.9.1", True),
+        ("::1", True),
+        ("localhost", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("192.168.0.1", False),
+        ("example.com", False),
+        ("", False),
+    ],
+)
+def test_loopback_is_what_only_this_machine_reaches(host: str, answer: bool) -> None:
+    """Names but localhost may resolve to anything, so they don't count."""
+    assert is_loopback(host) is answer

@@ -15,6 +15,7 @@ from seedance_wire.delta import apply_difference, difference
 from seedance_wire.envelope import MAX_EVENTS, Gap, InvalidSubmit
 from seedance_wire.errors import DecodeError
 from seedance_wire.event_delta import pack_events, unpack_events
+from seedance_wire.heartbeat import decode_heartbeat, encode_heartbeat
 from seedance_wire.messages import Delta, ErrorCode, Refused, ResumeFailure, ResumeRejected, UserEvent
 from seedance_wire.running_digest import RunningDigest
 from seedance_wire.state import ConnectionState, Role
@@ -102,6 +103,18 @@ def test_difference_is_as_the_vector_says(case: dict[str, Any]) -> None:
     assert difference(case["text"], case["context"]) == encoded
     assert apply_difference(encoded, case["context"]) == case["text"]
     assert len(case["text"].encode()) == case["utf8_bytes"]
+
+
+@cases("heartbeat.json")
+def test_heartbeat_is_as_the_vector_says(case: dict[str, Any]) -> None:
+    """Three bytes and the number in them, or a ping of another kind."""
+    payload = bytes.fromhex(case["payload"])
+    if "error" in case:
+        with pytest.raises(DecodeError):
+            decode_heartbeat(payload)
+        return
+    assert encode_heartbeat(case["sequence"]) == payload
+    assert decode_heartbeat(payload) == case["sequence"]
 
 
 @cases("event_delta.json")

@@ -9,7 +9,8 @@ It must not know journals, readers or how the stream ends.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 
 from attrs import field, frozen
 
@@ -37,6 +38,9 @@ from seedance_wire.stored_form import dump_frame
 __all__ = ["Draft", "Ending", "Position", "draft_ending", "draft_frames", "final_of", "frame_records"]
 
 
+_PIECE_BYTES = 32_768
+"""Text, and log probabilities by `logprobs_size`, of one DELTA: so it fits a message, whoever reads it. JSON
+makes seven times of it at most."""
 _HELD_TOKEN_BYTES = 32
 """What a token without text counts for: about a thousand are kept, then they are written down."""
 
@@ -93,7 +97,7 @@ def draft_frames(
     segment_bytes: int,
     held_bytes: int = 32_768,
 ) -> Draft:
-    """Frames of outputs, a DELTA for each that has text; what has none waits for the next.
+    """Frames of outputs, DELTAs for each that has text, one unless it is long; what has none waits for more.
 
     Text may not come for as long as an answer lasts (control tokens, a stop string that nearly matches), so
     what waits is bounded: above ``held_bytes`` it goes as a DELTA without text.
@@ -128,32 +132,57 @@ def draft_frames(
         if offset - segment_start >= segment_bytes:
             add(Flush(stream_id=stream_id, id=next_id, epoch=1, offset=offset), ())
             segment_start = offset
-        encoded = output.text.encode()
         ids = tuple(token_id for each in held for token_id in each.token_ids)
-        delta = Delta(
-            stream_id=stream_id,
-            id=next_id,
-            epoch=1,
-            offset=offset,
-            text=output.text,
-            token_count=len(ids),
-            logprobs=_logprobs(held),
-        )
+        pieces = tuple(zip_longest(_texts(output.text), _logprobs(held)))
         held.clear()
         waiting_bytes = 0
-        digest.update(encoded)
-        add(delta, ids)
-        offset += len(encoded)
+        for text, logprobs in pieces:
+            delta = Delta(
+                stream_id=stream_id,
+                id=next_id,
+                epoch=1,
+                offset=offset,
+                text=text or "",
+                token_count=len(ids),
+                logprobs=logprobs or (),
+            )
+            encoded = delta.text.encode()
+            digest.update(encoded)
+            add(delta, ids)
+            offset += len(encoded)
+            ids = ()  # all with the first: the others are committed together with it
     after = Position(next_id=next_id, offset=offset, segment_start=segment_start, digest=digest)
     return Draft(frames=tuple(frames), token_ids=tuple(token_ids), position=after, held=tuple(held))
 
 
-def _logprobs(outputs: Sequence[SequenceOutput]) -> tuple[TokenLogprob, ...]:
-    return tuple(
-        TokenLogprob(token_id=entry.token_id, text=entry.text, logprob=entry.logprob, top=entry.top)
-        for output in outputs
-        for entry in output.logprobs
-    )
+def _texts(text: str) -> Iterator[str]:
+    """A text in pieces that a frame may hold; one at least."""
+    if 4 * len(text) <= _PIECE_BYTES:
+        yield text
+        return
+    size = start = 0
+    for index, character in enumerate(text):
+        size += len(character.encode())
+        if size > _PIECE_BYTES:
+            yield text[start:index]
+            size, start = len(character.encode()), index
+    yield text[start:]
+
+
+def _logprobs(outputs: Sequence[SequenceOutput]) -> Iterator[tuple[TokenLogprob, ...]]:
+    """Log probabilities in pieces that a frame may hold, as far as a single one of them does."""
+    piece: list[TokenLogprob] = []
+    size = 0
+    for output in outputs:
+        for entry in output.logprobs:
+            size += logprobs_size((entry,))
+            if piece and size > _PIECE_BYTES:
+                yield tuple(piece)
+                piece, size = [], logprobs_size((entry,))
+            piece.append(
+                TokenLogprob(token_id=entry.token_id, text=entry.text, logprob=entry.logprob, top=entry.top)
+            )
+    yield tuple(piece)
 
 
 def draft_ending(

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, settings
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
-# No deadlines: a slow machine is no failure. `dev` and `ci` try the same examples each time, so that a change is
-# judged by what it changed; `nightly` looks for new ones.
+# No deadlines: a slow machine is no failure. `dev` and `ci` try the same examples each time, so that a change
+# is judged by what it changed; `nightly` looks for new ones.
 _SLOW_INPUT = [HealthCheck.too_slow]
 _ALIKE = settings(deadline=None, suppress_health_check=_SLOW_INPUT, derandomize=True, database=None)
 settings.register_profile("dev", _ALIKE, max_examples=50)

@@ -15,6 +15,8 @@ from seedance_server.engine.sequence import (
 )
 from seedance_server.frame_draft import Ending, Position, draft_ending, draft_frames, frame_records
 from seedance_server.outbox import logprobs_size
+from seedance_wire.codec import make_codec
+from seedance_wire.connection import MAX_MESSAGE_BYTES
 from seedance_wire.messages import Delta, ErrorCode, Flush
 from seedance_wire.stored_form import load_frame
 
@@ -110,3 +112,33 @@ def test_draft_writes_down_what_waits_too_long_for_text() -> None:
     assert seen + len(held) == 500
     assert position.next_id > 3
     assert len(draft([output("", number) for number in range(5000)]).held) <= 1024
+
+
+@given(
+    st.text(alphabet="\x00aé🚀", min_size=1, max_size=30),
+    st.integers(1, 8_000),
+    st.integers(0, 300),
+    st.integers(0, 30),
+)
+def test_draft_makes_no_frame_that_an_encoding_cannot_carry(word, times, tokens, alternatives) -> None:
+    """However much comes at once, each frame of it fits a message in JSON; nothing is lost or doubled."""
+    text = word * times
+    logprobs = tuple(
+        TokenLogprob(number, word, -1.0, tuple((other, word, -2.0) for other in range(alternatives)))
+        for number in range(tokens)
+    )
+    made = draft([output(text, *range(tokens), logprobs=logprobs)], segment_bytes=1 << 30)
+    frames = [entry.frame for entry in made.frames]
+    codec = make_codec("seedance.v1.json")
+    assert all(len(codec.encode([frame])) <= MAX_MESSAGE_BYTES for frame in frames)
+    assert "".join(frame.text for frame in frames) == text
+    assert [entry.token_id for frame in frames for entry in frame.logprobs] == list(range(tokens))
+    assert [frame.id for frame in frames] == list(range(1, len(frames) + 1))
+    assert made.token_ids[0] == tuple(range(tokens))
+    assert sum(frame.token_count for frame in frames) == tokens
+    offset = 0
+    for frame in frames:
+        assert frame.offset == offset
+        offset += len(frame.text.encode())
+    assert made.position.offset == offset
+    assert made.frames[-1].digest == hashlib.sha256(text.encode()).digest()[:16]

@@ -21,7 +21,7 @@ import attrs
 import structlog
 import trio
 
-from seedance_server.accounts import Accounts
+from seedance_server.accounts import Account, Accounts
 from seedance_server.admission_queue import AdmissionQueue, QueueStatistics, Ticket
 from seedance_server.engine.errors import EngineError, InvalidParameter
 from seedance_server.engine.sequence import GenerationRequest
@@ -111,8 +111,12 @@ class Admission:
         """From now on refuses everything with DRAINING; what runs goes on."""
         self._draining = True
 
-    def enter(self, tenant: str) -> None:
+    def enter(self, tenant: str, *, is_known: bool = False) -> None:
         """Counts a tenant's request in, before anything is done for it; pair with `leave`.
+
+        Args:
+            tenant: Whose it is.
+            is_known: It came before and is a stream: no limit holds for it.
 
         Raises:
             RequestRefused: DRAINING, ENGINE_FAILED, OVERLOADED or RATE_LIMITED (the tenant's own limit), all
@@ -127,6 +131,13 @@ class Admission:
             raise RequestRefused(
                 ErrorCode.ENGINE_FAILED, "the engine has stopped: try elsewhere", retry_after_ms=RETRY_SOON_MS
             )
+        if not is_known:
+            self._check_limits(account)
+        self._waiting += 1
+        account.waiting += 1
+        self.enter_again(tenant)
+
+    def _check_limits(self, account: Account) -> None:
         if self._open >= self._max_generations:
             raise RequestRefused(
                 ErrorCode.OVERLOADED, "too many requests at once: try again", retry_after_ms=RETRY_SOON_MS
@@ -141,9 +152,6 @@ class Admission:
                 f"at most {account.tenant.max_streams} requests of this tenant at once",
                 retry_after_ms=RETRY_SOON_MS,
             )
-        self._waiting += 1
-        account.waiting += 1
-        self.enter_again(tenant)
 
     def enter_again(self, tenant: str) -> None:
         """Counts in a stream that was accepted before, limit or not: its client was promised the rest."""

@@ -172,9 +172,20 @@ class Attachment:
             self._check_own_limit()
             self._admission.enter(self.session.tenant)
         except RequestRefused as refusal:
-            self.refuse(submit.sequence_id, refusal)
+            self._start(self._refuse_new, submit, deadline_s, refusal)
             return
         self._start(self._submit, submit, deadline_s)
+
+    async def _refuse_new(self, submit: Submit, deadline_s: float, refusal: RequestRefused) -> None:
+        """Refuses a request that is over a limit, unless it is a stream already: that is answered again."""
+        try:
+            if not await self._requests.knows(self.session, submit):
+                raise refusal
+            self._admission.enter(self.session.tenant, is_known=True)
+        except RequestRefused as final:
+            await self._refuse(submit.sequence_id, final)
+            return
+        await self._submit(submit, deadline_s)
 
     def _check_own_limit(self) -> None:
         busy = max(len(self.senders), len(self.session.streams))

@@ -162,6 +162,14 @@ class Requests:
             )
         return (*stored.prompt_ids, *stored.token_ids)
 
+    async def knows(self, session: Session, submit: Submit) -> bool:
+        """Whether a request came before and is a stream: it is answered again, whatever is used up by now.
+
+        Raises:
+            JournalError: The journal failed.
+        """
+        return await self._journal.knows_request(session.tenant, submit.idempotency_key)
+
     async def commit(self, session: Session, submit: Submit, prepared: Prepared) -> Submission:
         """Writes a request down, once for all times that it is sent, and charged once.
 
@@ -170,14 +178,20 @@ class Requests:
                 no room.
             SessionLost, JournalError: As from `Session.submit`.
         """
-        self._admission.reserve(session.tenant, prepared)
+        reserved = prepared.reserve_tokens
+        try:
+            self._admission.reserve(session.tenant, prepared)
+        except RequestRefused:
+            if not await self.knows(session, submit):
+                raise
+            reserved = 0  # it was charged when it came first
         is_new = False
         try:
             submission = await self._commit(session, submit, prepared)
             is_new = not submission.replayed
         finally:
             if not is_new:
-                self._admission.settle(session.tenant, prepared.reserve_tokens, 0)
+                self._admission.settle(session.tenant, reserved, 0)
         return submission
 
     async def _commit(self, session: Session, submit: Submit, prepared: Prepared) -> Submission:

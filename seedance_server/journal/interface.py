@@ -172,6 +172,9 @@ class Journal(Protocol):
             StreamNotFound, StreamExpired: As in `read_frames`, but for an expired stream that is remembered.
         """
 
+    async def knows_request(self, tenant: str, idempotency_key: bytes) -> bool:
+        """Whether a tenant's request with this key has a stream: sent again, it starts nothing."""
+
     async def take_events(self, session_id: str, epoch: int, batch: NewEventBatch) -> int:
         """Keeps reported events, unless they are known, and notes their message as processed.
 

@@ -351,6 +351,11 @@ class MemoryJournal:
         await self._enter()
         return self._find(session_id, stream_id).record
 
+    async def knows_request(self, tenant: str, idempotency_key: bytes) -> bool:
+        """See `Journal.knows_request`."""
+        await self._enter()
+        return (tenant, idempotency_key) in self._shelf.requests
+
     # ---- events
 
     async def take_events(self, session_id: str, epoch: int, batch: NewEventBatch) -> int:

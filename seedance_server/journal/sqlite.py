@@ -371,6 +371,10 @@ class SqliteJournal:
         """See `Journal.find_stream`."""
         return await self._read(lambda db: stream_rows.find_stream(db, session_id, stream_id))
 
+    async def knows_request(self, tenant: str, idempotency_key: bytes) -> bool:
+        """See `Journal.knows_request`."""
+        return await self._read(lambda db: stream_rows.knows_request(db, tenant, idempotency_key))
+
     async def read_events(self, after_key: int) -> tuple[EventBatch, ...]:
         """See `Journal.read_events`."""
         count, size = self._limits.max_page_frames, self._limits.page_bytes

@@ -37,7 +37,7 @@ from seedance_server.journal.session_rows import STREAM_COLUMNS, mark_processed,
 from seedance_server.journal.token_ids import pack_token_ids, unpack_token_ids
 from seedance_server.journal.transaction import Transaction
 
-__all__ = ["abandon", "append", "find_stream", "load_stream", "read_frames", "submit"]
+__all__ = ["abandon", "append", "find_stream", "knows_request", "load_stream", "read_frames", "submit"]
 
 
 def submit(tx: Transaction, session_id: str, epoch: int, stream: NewStream) -> Submission:
@@ -207,6 +207,12 @@ def _find(db: apsw.Connection, session_id: str, stream_id: int) -> tuple[int, St
 def find_stream(db: apsw.Connection, session_id: str, stream_id: int) -> StreamRecord:
     """See `Journal.find_stream`."""
     return _find(db, session_id, stream_id)[1]
+
+
+def knows_request(db: apsw.Connection, tenant: str, idempotency_key: bytes) -> bool:
+    """See `Journal.knows_request`."""
+    query = "SELECT 1 FROM requests WHERE tenant = ? AND idempotency_key = ?"
+    return db.execute(query, (tenant, idempotency_key)).fetchone() is not None
 
 
 def _check_available(record: StreamRecord, frame_id: int) -> None:

@@ -9,6 +9,7 @@ from seedance_server.engine.errors import NumericalError
 from seedance_server.journal.errors import JournalFull
 from seedance_server.journal.records import StreamState
 from seedance_server.session_registry import RegistryStatistics
+from seedance_server.tenants import Rate, Tenant
 from seedance_server.testing import ScriptedEngine, serve_in_memory
 from seedance_wire.codec import make_codec
 from seedance_wire.errors import CloseCode
@@ -343,3 +344,29 @@ async def test_attachment_tells_of_a_refusal_though_it_cannot_be_noted(autojump_
         await client.accepted()
         await client.until_end()
         assert client.checkpoints[-1].sequence_id == 2
+
+
+@pytest.mark.parametrize("limit", [{"max_generations": 1}, {"max_streams": 1}, "streams", "tokens"])
+async def test_attachment_answers_a_request_again_whatever_is_used_up_by_itself(
+    autojump_clock, limit
+) -> None:
+    """A request sent again is over a limit that it fills by itself; it is no new one, and answered."""
+    engine = ScriptedEngine(["a"] * 200)
+    config = Config(model_path="m", **(limit if isinstance(limit, dict) else {}))
+    async with serve_in_memory(engine, config=config, step_s=0.1) as server:
+        tenant = {"streams": {"max_streams": 1}, "tokens": {"tokens_per_minute": Rate(300, 300, 300)}}
+        server.gate.accounts.update([Tenant(name="local", **tenant.get(str(limit), {}))])
+        request = {"idempotency_key": KEY, "sampling": {"max_tokens": 250}}
+        async with wire_client(server.connect()) as client:
+            await client.submit(**request)
+            await client.accepted()
+            await client.frames(3)
+        async with wire_client(server.connect(), former=client.welcome, known=0) as client:
+            await client.submit(idempotency_key=bytes(16), sampling={"max_tokens": 250})
+            refused = await client.refused()
+            assert refused.code in (ErrorCode.OVERLOADED, ErrorCode.RATE_LIMITED)
+            await client.submit(**request)
+            accepted = await client.receive()
+            assert isinstance(accepted, Accepted), accepted
+            assert accepted.replayed
+        assert len(engine.requests) == 1

@@ -83,6 +83,16 @@ class Config:
         "TOKENS",
         "most prompt tokens per step: more fills the machine no better",
     )
+    prefix_reuse: str = _model(
+        "on",
+        "--prefix-reuse",
+        "SWITCH",
+        "whether a prompt that begins like an earlier one of the same tenant is computed from there on",
+        choices=("on", "off"),
+    )
+    session_kv_ttl_s: int = _model(
+        300, "--session-kv-ttl", "SECONDS", "time for which a session's last turn keeps its KV memory longest"
+    )
     itl_budget_ms: int | None = _model(
         None,
         "--itl-budget-ms",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from attrs import frozen
 
 from seedance_server.config import Config
-from seedance_server.engine.config import DtypeName, KernelsName
+from seedance_server.engine.config import DtypeName, KernelsName, ReuseName
 from seedance_server.engine_loop import GenerationEngine
 from seedance_wire.messages import ChatMessage
 
@@ -135,6 +135,8 @@ def load_served_model(config: Config, progress: Callable[[str], None]) -> Served
             max_sequences=config.max_sequences,
             prefill_budget_tokens=config.prefill_budget_tokens,
             itl_budget_ms=config.itl_budget_ms,
+            prefix_reuse=cast("ReuseName", config.prefix_reuse),
+            session_kv_ttl_s=config.session_kv_ttl_s,
             max_context=config.max_context_tokens,
             threads=config.threads,
         ),

@@ -64,6 +64,7 @@ scheduler_shapes = st.fixed_dictionaries(
         "rings": st.sampled_from([(None,), (None, 2), (None, 3, 3)]),
         "max_sequences": st.integers(1, 6),
         "budget": st.integers(1, 40),
+        "reuse": st.booleans(),
     }
 )
 """Pools from barely one sequence to several, budgets from one token to a whole prompt."""
@@ -73,6 +74,19 @@ flow_picks = st.tuples(st.integers(-1, 1), st.sampled_from("abcd"))
 flow_weights = st.fixed_dictionaries({tenant: st.sampled_from([0.25, 1.0, 2.0, 8.0]) for tenant in "abcd"})
 """Powers of two: sums of what is divided by them are exact, so that a model may be compared."""
 flow_costs = st.lists(st.integers(1, 8), min_size=1, max_size=4)
+
+pool_shapes = st.fixed_dictionaries(
+    {
+        "blocks": st.integers(4, 40),
+        "block_size": st.sampled_from([1, 2, 4]),
+        "longest_chunk": st.integers(1, 9),
+        "windows": st.sampled_from([(None,), (3,), (None, 1), (None, 5, 5), (2, 7)]),
+    }
+)
+repetitive_texts = st.lists(st.sampled_from([0, 0, 0, 1]), max_size=40)
+"""Tokens of texts that often begin alike."""
+chunk_sizes = st.integers(1, 9)
+sessions = st.sampled_from(["", "a", "b"])
 
 requesters = st.fixed_dictionaries(
     {

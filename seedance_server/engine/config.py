@@ -7,11 +7,13 @@ behind "auto") is decided where the memory and the model are known, from the val
 from typing import Any, Literal, TypeAlias
 
 from attrs import Attribute, field, frozen
+from attrs.validators import in_
 
-__all__ = ["DTYPES", "DtypeName", "EngineConfig", "KernelsName"]
+__all__ = ["DTYPES", "DtypeName", "EngineConfig", "KernelsName", "ReuseName"]
 
 DtypeName: TypeAlias = Literal["auto", "float32", "bfloat16", "float16"]
 DTYPES: tuple[DtypeName, ...] = ("auto", "float32", "bfloat16", "float16")
+ReuseName: TypeAlias = Literal["on", "off"]
 KernelsName: TypeAlias = Literal["auto", "torch", "native"]
 
 
@@ -39,6 +41,10 @@ class EngineConfig:
             the decodes beside it. 256 is where throughput levels off on the reference machine.
         itl_budget_ms: Longest that a step with running answers should take, in milliseconds: chunks of
             prompts beside them are cut to it. None: twice what the answers alone take, whatever the machine.
+        prefix_reuse: Whether blocks that nobody holds are used again for prompts that begin alike. On: it
+            costs a hash per block, some microseconds. Off is for measuring.
+        session_kv_ttl_s: For so many seconds the blocks of a session's newest turn go after all others, when
+            room is needed. 300: people read and write that long.
         max_context: Longest prompt plus answer in tokens. None: what the model allows.
         speculative_tokens: Longest draft that is run along with a sequence's last token, where the batch is
             small and the text repeats itself; 0 for none. 7 make a step of 8 rows, which costs little more
@@ -46,7 +52,7 @@ class EngineConfig:
         threads: Torch's intra-op threads on the engine's thread. None: torch's own choice.
 
     Raises:
-        ValueError: On construction, where a number isn't a positive integer.
+        ValueError: On construction, where a number isn't a positive integer or a name isn't known.
     """
 
     block_size: int = field(default=16, validator=_positive)
@@ -54,6 +60,8 @@ class EngineConfig:
     max_sequences: int = field(default=128, validator=_positive)
     prefill_budget_tokens: int = field(default=256, validator=_positive)
     itl_budget_ms: int | None = field(default=None, validator=_positive)
+    prefix_reuse: ReuseName = field(default="on", validator=in_(("on", "off")))
+    session_kv_ttl_s: int = field(default=300, validator=_positive)
     max_context: int | None = field(default=None, validator=_positive)
     speculative_tokens: int = field(default=7, validator=_not_negative)
     threads: int | None = field(default=None, validator=_positive)

@@ -90,7 +90,8 @@ class Engine:
         self._entropy = entropy
         context = min(model.context_length, config.max_context or model.context_length)
         rings = model.geometry.rings(config.block_size, config.prefill_budget_tokens)
-        self._pool = BlockPool(_pool_size(model, config, rings, context), config.block_size, rings)
+        windows = model.geometry.groups if config.prefix_reuse == "on" else ()
+        self._pool = BlockPool(_pool_size(model, config, rings, context), config.block_size, rings, windows)
         self._context = context  # as the model and the operator would have it
         self.context_length = min(context, self._pool.capacity_tokens)
         self._streams = open_streams(model.device, clock)
@@ -257,10 +258,12 @@ class Engine:
             paused=len(sequences) - len(active),
             total_blocks=self._pool.total,
             used_blocks=self._pool.used_blocks,
+            idle_blocks=self._pool.idle_blocks,
             steps=self._steps,
             computed_tokens=self._computed_tokens,
             generated_tokens=self._generated_tokens,
             preemptions=self._scheduler.preemptions,
+            reused_tokens=self._scheduler.reused_tokens,
             drafted_tokens=self._speculation.drafted_tokens,
             accepted_tokens=self._speculation.accepted_tokens,
         )
@@ -279,6 +282,7 @@ class Engine:
     @torch.inference_mode()
     def _run(self, batch: Batch) -> list[SequenceOutput]:
         started = self._clock()
+        self._pool.expire(started)
         for chunk in batch.chunks:
             self._generations[chunk.sequence.id].note_scheduled(started)
         with self._streams.compute():
@@ -378,7 +382,11 @@ class Engine:
         return Generation(sequence, self._model.tokenizer, self._model.eos_token_ids)
 
     def _forget(self, generation: Generation) -> None:
-        self._scheduler.remove(generation.sequence)
+        sequence = generation.sequence
+        if session := sequence.request.session:
+            until_s = self._clock() + self._config.session_kv_ttl_s
+            self._pool.keep((sequence.request.tenant, session), sequence.table, until_s)
+        self._scheduler.remove(sequence)
         self._speculation.forget(generation.sequence)
         del self._generations[generation.sequence.id]
 

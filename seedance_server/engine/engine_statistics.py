@@ -15,10 +15,12 @@ class EngineStatistics:
         paused: Sequences that don't, with or without blocks.
         total_blocks: Size of the pool.
         used_blocks: Blocks in some sequence's table.
+        idle_blocks: Blocks in none, whose content may be used again.
         steps: Forward passes.
         computed_tokens: Rows run through the model: prompts, decodes, and what was computed again.
         generated_tokens: Tokens sampled.
         preemptions: How often a sequence lost its blocks.
+        reused_tokens: Tokens of prompts that were in the pool already and weren't computed again.
         drafted_tokens: Rows of ``computed_tokens`` that were run ahead of their turn.
         accepted_tokens: Those of them that were right: steps saved.
     """
@@ -28,9 +30,11 @@ class EngineStatistics:
     paused: int
     total_blocks: int
     used_blocks: int
+    idle_blocks: int
     steps: int
     computed_tokens: int
     generated_tokens: int
     preemptions: int
+    reused_tokens: int
     drafted_tokens: int
     accepted_tokens: int

@@ -129,5 +129,6 @@ class Generation:
     def _end(
         self, reason: FinishReason, stop: str | int | None = None, error: EngineError | None = None
     ) -> Finish:
-        usage = Usage(self.sequence.prompt_tokens, self.sequence.completion_tokens)
+        sequence = self.sequence
+        usage = Usage(sequence.prompt_tokens, sequence.completion_tokens, sequence.cached_tokens or 0)
         return Finish(reason=reason, usage=usage, timing=self._timing, stop=stop, error=error)

@@ -70,9 +70,9 @@ class KvGeometry:
         return tuple(places)
 
     def rings(self, block_size: int, longest_chunk: int) -> tuple[int | None, ...]:
-        """Blocks in the ring of each group: the window before a chunk and the chunk itself must fit."""
+        """Blocks in the ring of each group: as many as a window and the chunk behind it can touch."""
         return tuple(
-            None if window is None else ceil((window - 1 + longest_chunk) / block_size)
+            None if window is None else (window + longest_chunk - 3) // block_size + 2
             for window in self.groups
         )
 

@@ -12,11 +12,13 @@ The rules, in the order in which `schedule` applies them:
    join here, with blocks for all their tokens and one more for each running sequence (so that a joiner isn't
    thrown out again by the next decode). Of a tenant's, the first one that doesn't fit blocks those behind it:
    else a long prompt would starve.
+   What the pool still holds of its tenant's earlier prompts and answers, a joiner needn't compute.
 4. **A sequence takes part when it has blocks for all its present tokens**, never for what it may yet
-   generate; a draft goes along only where blocks are free. When the pool is empty, blocks are taken from paused sequences first, then from the heaviest
-   tenant (by blocks over weight), the newest of its sequences first, which may be the one that asks. The
-   victim loses its keys and values, keeps its tokens, and computes again. For one that wants to join, blocks
-   are taken only from paused sequences, and from a tenant that stays no lighter than the one that joins.
+   generate; a draft goes along only where blocks are free. When the pool is empty, blocks are taken from
+   paused sequences first, then from the heaviest tenant (by blocks over weight), the newest of its sequences
+   first, which may be the one that asks. The victim loses its keys and values, keeps its tokens, and computes
+   again. For one that wants to join, blocks are taken only from paused sequences, and from a tenant that
+   stays no lighter than the one that joins.
 
 Progress: the oldest sequence of all that isn't paused is never a victim. To join it may take the blocks of
 any other tenant, and its own tenant's newer ones wait behind it. Its turn comes (see `FairQueue`), and alone
@@ -31,6 +33,7 @@ from itertools import islice
 from seedance_server.engine.batch import Batch, Chunk
 from seedance_server.engine.block_pool import BlockPool
 from seedance_server.engine.fair_queue import FairQueue, Flow
+from seedance_server.engine.prefix_cache import BlockKey, extend_keys
 from seedance_server.engine.sequence import Sequence, SequenceStatus
 
 __all__ = ["Scheduler"]
@@ -62,6 +65,7 @@ class Scheduler:
         self._chunks: dict[Sequence, Chunk] = {}  # of the step that is being scheduled
         self._step = 0
         self.preemptions = 0
+        self.reused_tokens = 0
 
     @property
     def waiting(self) -> tuple[Sequence, ...]:
@@ -129,7 +133,20 @@ class Scheduler:
     def complete(self, batch: Batch) -> None:
         """Note that the keys and values of a batch's tokens are in their blocks; drafts don't count yet."""
         for chunk in batch.chunks:
-            chunk.sequence.computed += chunk.count - len(chunk.draft)
+            sequence = chunk.sequence
+            sequence.computed += chunk.count - len(chunk.draft)
+            full = sequence.computed // self._pool.block_size
+            if self._pool.reuses and full > sequence.recorded:
+                keys = self._keys(sequence, full)
+                for block in range(sequence.recorded, full):
+                    self._pool.record(sequence.table, block, keys[block])
+                sequence.recorded = full
+
+    def _keys(self, sequence: Sequence, blocks: int) -> list[BlockKey]:
+        """Those of the first so many full blocks of a sequence."""
+        block_size = self._pool.block_size
+        extend_keys(sequence.keys, sequence.request.tenant, sequence.token_ids, block_size, blocks)
+        return sequence.keys[:blocks]
 
     def _wanted_rows(self, heads: dict[Flow, Sequence]) -> dict[Flow, list[Sequence]]:
         """Each flow's decodes and, for its prompts, the oldest of them, by arrival."""
@@ -158,7 +175,7 @@ class Scheduler:
 
     def _decode(self, sequence: Sequence) -> bool:
         """Let a running sequence take part, unless another one's need for blocks has ended its running."""
-        if sequence.status is not SequenceStatus.RUNNING or not self._make_room(sequence):
+        if sequence.status is not SequenceStatus.RUNNING or not self._make_room(sequence, 1):
             return False
         self._take_part(sequence, 1, self._draft(sequence))
         return True
@@ -170,8 +187,9 @@ class Scheduler:
 
     def _draft(self, sequence: Sequence) -> tuple[int, ...]:
         """Its draft, if there are blocks for it that nobody needs."""
-        draft = sequence.draft
-        return draft if self._pool.reserve(sequence.table, len(sequence.token_ids) + len(draft)) else ()
+        tokens = len(sequence.token_ids) + len(sequence.draft)
+        fits = self._pool.reserve(sequence.table, tokens)
+        return sequence.draft if fits and self._pool.begin(sequence.table, sequence.computed, tokens) else ()
 
     def _prefill(self, prompts: dict[Flow, list[Sequence]], budget: int) -> list[Chunk]:
         """Cut prompt tokens into chunks; returns those."""
@@ -186,6 +204,8 @@ class Scheduler:
                 blocked.add(flow)
                 continue
             count = min(sequence.remaining, budget)
+            if not self._make_room(sequence, count):
+                continue
             cut.append(self._take_part(sequence, count))
             budget -= count
             turns.charge(flow, count, rest=sequence if count < sequence.remaining else None)
@@ -195,10 +215,20 @@ class Scheduler:
     def _join(self, sequence: Sequence) -> bool:
         """Give a waiting sequence its blocks, if need be at the expense of those that must yield to it."""
         active = sum(not other.paused for other in self._running)
-        wanted = self._pool.blocks_for(len(sequence.token_ids))
+        tokens, block_size = len(sequence.token_ids), self._pool.block_size
+        keys: list[BlockKey] = []
+        if self._pool.reuses:
+            keys = self._keys(sequence, (tokens - 1) // block_size)  # one token at least is computed
+            keys = keys[: self._pool.find_prefix(keys)]
+        wanted = self._pool.blocks_for(tokens) - self._pool.blocks_in_use(keys)
         if not self._yield_to(sequence, wanted, headroom=active * len(self._pool.rings)):
             return False
-        self._pool.reserve(sequence.table, len(sequence.token_ids))
+        if not self._pool.open(sequence.table, tokens, keys):
+            return False  # those that yielded held blocks in common with others
+        sequence.computed, sequence.recorded = len(keys) * block_size, len(keys)
+        if sequence.cached_tokens is None:
+            sequence.cached_tokens = min(sequence.computed, sequence.prompt_tokens)
+            self.reused_tokens += sequence.cached_tokens
         self._unqueue(sequence)
         insort(self._running, sequence, key=_arrival)
         sequence.status = SequenceStatus.RUNNING
@@ -240,9 +270,10 @@ class Scheduler:
             self._preempt(victim)
         return True
 
-    def _make_room(self, sequence: Sequence) -> bool:
-        """Get blocks for all tokens of `sequence` at the expense of others; False if it must wait."""
-        while not self._pool.reserve(sequence.table, len(sequence.token_ids)):
+    def _make_room(self, sequence: Sequence, count: int) -> bool:
+        """Get blocks for the next `count` tokens of a running sequence, at others' expense; or say no."""
+        pool, table, start = self._pool, sequence.table, sequence.computed
+        while not (pool.reserve(table, len(sequence.token_ids)) and pool.begin(table, start, start + count)):
             oldest = self._oldest()
             able = [other for other in self._running if other is not oldest]
             paused = [other for other in able if other.paused]
@@ -275,7 +306,7 @@ class Scheduler:
         self._running.remove(sequence)
         self._queue(sequence)
         sequence.status = SequenceStatus.WAITING
-        sequence.computed = 0
+        sequence.computed = sequence.recorded = 0
         self.preemptions += 1
 
     def _queue(self, sequence: Sequence) -> None:

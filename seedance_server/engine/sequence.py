@@ -15,6 +15,7 @@ from attrs import define, evolve, field, frozen
 from seedance_server.engine.block_pool import BlockTable
 from seedance_server.engine.errors import EngineError
 from seedance_server.engine.fair_queue import Flow
+from seedance_server.engine.prefix_cache import BlockKey
 from seedance_server.engine.sampling_params import SamplingParams
 
 __all__ = [
@@ -103,6 +104,9 @@ class Sequence:
         flow: Whose share it takes from.
         computed: How many of ``token_ids`` have their keys and values in the blocks.
         draft: Tokens that may come next; to be run along with the last one, and proved by it.
+        keys: Names of its first full blocks by content, as many as were asked for.
+        recorded: How many of its full blocks the pool knows by them.
+        cached_tokens: How many of the prompt didn't have to be computed; None before it first took part.
         paused: Not to be scheduled; its blocks may be taken when others need them.
         throttled: To be scheduled in every other step only.
         last_step: The scheduler's number of the last step that it took part in.
@@ -118,6 +122,9 @@ class Sequence:
     status: SequenceStatus = SequenceStatus.WAITING
     computed: int = 0
     draft: tuple[int, ...] = ()
+    keys: list[BlockKey] = field(init=False, factory=list, repr=False)
+    recorded: int = 0
+    cached_tokens: int | None = None
     paused: bool = False
     throttled: bool = False
     last_step: int = -1
@@ -176,7 +183,10 @@ class TokenLogprob:
 
 @frozen
 class Usage:
-    """Token counts of a finished request; ``cached_tokens`` of the prompt were not computed again."""
+    """Token counts of a finished request; ``cached_tokens`` of the prompt were not computed again.
+
+    For an answer that was taken up, they are those that its last beginning found.
+    """
 
     prompt_tokens: int
     completion_tokens: int

@@ -76,7 +76,7 @@ def test_pool_integrity_fails_when_a_block_has_two_owners():
     pool = BlockPool(total=4, block_size=4)
     table = pool.new_table()
     pool.reserve(table, 4)
-    with pytest.raises(AssertionError, match="0 owned"):
+    with pytest.raises(AssertionError, match="0 blocks stand"):
         pool.check_integrity([])
-    with pytest.raises(AssertionError, match="2 owned"):
+    with pytest.raises(AssertionError, match="1 blocks stand"):
         pool.check_integrity([table, table])

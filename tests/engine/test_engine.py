@@ -2,6 +2,7 @@ import math
 
 import pytest
 import torch
+from attrs import evolve
 from hypothesis import given
 
 from seedance_server.engine import engine as engine_module
@@ -188,6 +189,79 @@ def test_engine_draws_a_seed_for_a_request_without_one(load_tiny):
     assert answers[0].token_ids == answers[2].token_ids != answers[1].token_ids
 
 
+def _turns(kind, reference, more):
+    """Prompts that go on from PROMPTS and what was answered to them."""
+    return [(*prompt, *ids[:-1], *more) for prompt, ids in zip(PROMPTS, reference[kind], strict=True)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("block_size", [1, 4, 16])
+def test_engine_answers_a_next_turn_the_same_with_what_is_left_of_the_one_before(
+    kind, block_size, load_tiny, reference
+):
+    """Reuse saves the prefill of all full blocks, beyond a window too, and changes not a token."""
+    model = load_tiny(kind)
+    turns = _turns(kind, reference, (7, 8, 9))
+    plain = make_engine(model, block_size=block_size, prefix_reuse="off")
+    requests = [make_request(n, ids, max_tokens=NEW) for n, ids in enumerate(turns)]
+    expected = drive(plain, requests)
+    assert all(answer.finish.usage.cached_tokens == 0 for answer in expected.values())
+
+    engine = make_engine(model, block_size=block_size)
+    drive(engine, _requests())
+    answers = drive(engine, requests)
+    assert _ids(answers) == _ids(expected)
+    for ids, answer in zip(turns, answers.values(), strict=True):
+        known = len(ids) - 3
+        assert answer.finish.usage.cached_tokens == known // block_size * block_size
+    statistics = engine.statistics()
+    assert statistics.reused_tokens >= sum(answer.finish.usage.cached_tokens for answer in answers.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_engine_answers_the_same_when_prefixes_are_shared_and_evicted_in_mid_use(kind, load_tiny, reference):
+    """A pool that holds little more than one: blocks are shared, lost and found, and every answer stands."""
+    model = load_tiny(kind)
+    turns = _turns(kind, reference, (7, 8, 9))
+    requests = [make_request(n, ids, max_tokens=20) for n, ids in enumerate(turns * 3)]
+    expected = _ids(drive(make_engine(model, prefix_reuse="off"), requests))
+    scarce = make_engine(model, blocks=90 if kind == "gemma3" else 50, prefill_budget_tokens=16)
+    answers = drive(scarce, [*_requests()[:2]])
+    answers = drive(scarce, requests)
+    assert _ids(answers) == expected
+    statistics = scarce.statistics()
+    assert statistics.preemptions > 0
+    assert statistics.reused_tokens > 0
+
+
+def test_engine_never_reuses_one_tenants_prompt_for_another(load_tiny):
+    """What a tenant has asked can't be found out by how fast another one is answered."""
+    engine = make_engine(load_tiny("llama"))
+    requests = [
+        evolve(make_request(n, PROMPTS[2], max_tokens=2), tenant=tenant) for n, tenant in enumerate("aba")
+    ]
+    cached = [drive(engine, [request])[request.id].finish.usage.cached_tokens for request in requests]
+    assert cached == [0, 0, 48]
+
+
+def test_engine_keeps_a_sessions_last_turn_while_others_come_and_go(load_tiny):
+    """A conversation's next turn starts fast after a while, too; then its blocks go like any others."""
+    now = [0.0]
+    engine = make_engine(load_tiny("llama"), blocks=40, session_kv_ttl_s=60, clock=lambda: now[0])
+    session = evolve(make_request(0, PROMPTS[2], max_tokens=2), session="chat")
+
+    def cached_after(passers_by):
+        for n in range(passers_by):
+            drive(engine, [make_request(100 + n, [n] * 60, max_tokens=2)])
+        return drive(engine, [session])[0].finish.usage.cached_tokens
+
+    assert [cached_after(0), cached_after(9)] == [0, 48]
+    now[0] += 61
+    assert cached_after(9) == 0
+
+
 def test_engine_frees_the_blocks_of_a_cancelled_sequence_at_once(load_tiny):
     """A cancel, whether queued, in its prompt or decoding, is reported by the next step; neighbours go on."""
     engine = make_engine(load_tiny("llama"), max_sequences=2)
@@ -363,7 +437,7 @@ def test_engine_counts_what_it_does(load_tiny):
     statistics = engine.statistics()
     assert (statistics.generated_tokens, statistics.computed_tokens, statistics.steps) == (
         12,
-        3 * (12 + 3),
+        3 * (12 + 3) - 8,  # the third begins like the others: two full blocks
         8,
     )
 

@@ -59,9 +59,12 @@ def test_geometry_gives_every_layer_a_place_of_its_own(windows, planes, groups, 
 
 
 def test_geometry_gives_a_window_a_ring_for_itself_and_the_longest_chunk():
-    """Rows are written before they are read, so a chunk mustn't overwrite the window before it."""
-    assert _geometry((None, 5)).rings(block_size=4, longest_chunk=8) == (None, 3)
-    assert _geometry((None, 5)).rings(block_size=4, longest_chunk=9) == (None, 4)
+    """Rows are written before they are read, so a chunk mustn't reach a block of the window before it."""
+    assert _geometry((None, 5)).rings(block_size=4, longest_chunk=1) == (None, 2)
+    assert _geometry((None, 5)).rings(block_size=4, longest_chunk=2) == (None, 3)
+    assert _geometry((None, 5)).rings(block_size=4, longest_chunk=5) == (None, 3)
+    assert _geometry((None, 5)).rings(block_size=4, longest_chunk=6) == (None, 4)
+    assert _geometry((None, 5)).rings(block_size=1, longest_chunk=6) == (None, 10)
 
 
 def test_geometry_counts_the_bytes_that_the_cache_allocates():

@@ -12,8 +12,9 @@ from tests.engine_strategies import output_lengths, picks, prompt_lengths, reque
 class World:
     """A scheduler with a model that answers at once: each sampled token is a 0."""
 
-    def __init__(self, *, blocks=8, block_size=4, rings=(None,), max_sequences=8, budget=16):
-        self.pool = BlockPool(total=blocks, block_size=block_size, rings=rings)
+    def __init__(self, *, blocks=8, block_size=4, rings=(None,), max_sequences=8, budget=16, reuse=False):
+        windows = tuple(ring and 1 for ring in rings) if reuse else ()
+        self.pool = BlockPool(total=blocks, block_size=block_size, rings=rings, windows=windows)
         self.scheduler = Scheduler(
             self.pool, max_sequences=max_sequences, prefill_budget=lambda _decodes: budget
         )
@@ -179,6 +180,31 @@ def test_scheduler_lets_a_throttled_sequence_take_part_in_every_other_step():
 
 
 GOLD, BRONZE = {"tenant": "gold", "weight": 3.0}, {"tenant": "bronze", "weight": 1.0}
+
+
+def test_scheduler_computes_only_what_the_pool_no_longer_holds():
+    """A prompt that begins like an earlier one goes on from there; one token at least is computed."""
+    world = World(blocks=100, budget=64, reuse=True)
+    first = world.add(13, new_tokens=1)
+    assert world.step() == {first: 13}
+    again, longer, foreign = world.add(13), world.add(16), world.add(13, tenant="b")
+    assert world.step() == {again: 1, longer: 4, foreign: 13}
+    assert (again.cached_tokens, longer.cached_tokens, foreign.cached_tokens) == (12, 12, 0)
+    assert world.scheduler.reused_tokens == 24
+
+
+def test_scheduler_counts_a_prompt_as_cached_by_its_first_step_alone():
+    """What a preempted sequence finds of its own is no gain."""
+    world = World(blocks=5, reuse=True)
+    old, lost = world.add(7), world.add(7)
+    world.step()
+    while not world.scheduler.preemptions:
+        world.step()
+    assert lost.status is SequenceStatus.WAITING
+    world.remove(old)
+    world.step()
+    assert (lost.status, lost.cached_tokens) == (SequenceStatus.RUNNING, 0)
+    assert world.scheduler.reused_tokens == 0
 
 
 def share_of_gold(steps):

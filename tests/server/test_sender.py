@@ -12,7 +12,7 @@ from seedance_server.frame_draft import Ending, Position, draft_ending, draft_fr
 from seedance_server.frame_source import FrameSource
 from seedance_server.outbox import Outbox, frame_size
 from seedance_server.sender import Sender
-from seedance_server.tail import FrameTail
+from seedance_server.tail import FrameTail, TailFrame
 from seedance_wire.codec import SUBPROTOCOLS, make_codec
 from seedance_wire.errors import RemoteProtocolError
 from seedance_wire.messages import Delta, ErrorCode, TokenLogprob
@@ -210,10 +210,8 @@ def test_no_encoding_is_wider_than_the_sender_thinks() -> None:
 async def test_sender_ends_a_stream_whose_frame_fits_no_message(autojump_clock) -> None:
     """One ERROR for this stream in the frame's place, and the producer is told; nobody else is touched."""
     sending = Sending(1, ends=False)
-    huge = draft_frames(
-        1, Position(next_id=2, offset=4), [SequenceOutput(id=1, text="\x01" * 50_000)], segment_bytes=1 << 20
-    )
-    sending.tail.publish(huge.frames)
+    huge = Delta(stream_id=1, id=2, epoch=1, offset=4, text="\x01" * 50_000)  # none is drafted like this
+    sending.tail.publish([TailFrame(huge, None, frame_size(huge))])
     told = []
     sending.sender._on_unsendable = lambda code, message: told.append(code)
     async with sending.at_work():

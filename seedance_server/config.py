@@ -21,7 +21,14 @@ from seedance_server.setting import Setting, is_loopback, parse_bytes, setting_f
 __all__ = ["Config"]
 
 _MIN_API_KEY_CHARS = 16
-_MAY_BE_ZERO = {"port", "shutdown_timeout_s", "orphan_grace_s", "run_ahead_frames", "journal_reserve_bytes"}
+_MAY_BE_ZERO = {
+    "idle_check_s",
+    "journal_reserve_bytes",
+    "orphan_grace_s",
+    "port",
+    "run_ahead_frames",
+    "shutdown_timeout_s",
+}
 
 
 def _model(default: Any, flag: str, metavar: str, help_text: str, **more: Any) -> Any:
@@ -380,6 +387,12 @@ class Config:
     )
     stall_timeout_s: float = _limit(
         60.0, "--stall-timeout", "SECONDS", "readiness turns red when a step, token or commit takes longer"
+    )
+    idle_check_s: float = _limit(
+        1.0,
+        "--idle-check",
+        "SECONDS",
+        "with nothing to do for so long, the engine compares its books, so that a bug shows early; 0: never",
     )
 
     def __attrs_post_init__(self) -> None:

@@ -60,6 +60,9 @@ class GenerationEngine(Protocol):
     def computed_tokens(self) -> int:
         """Tokens run through the model since the start, those of prompts included."""
 
+    def check_integrity(self) -> None:
+        """Compares its own books; raises AssertionError where they disagree. Called when there is no work."""
+
     def has_work(self) -> bool:
         """Whether a step would do or report anything; a cancel is always to be reported, a pause is not."""
 
@@ -229,6 +232,8 @@ class EngineLoop:
         executor: Where the engine runs.
         buffer_outputs: Outputs that one generation may hold back before the engine pauses it, twice over.
         stall_timeout_s: A step longer than this is reported by `trouble`.
+        idle_check_s: When there has been nothing to do for so long, the engine compares its books, once; a
+            bug found there stops the engine before it can mix up two requests. 0 for never.
         clock: Monotonic seconds, read on the executor's thread too.
 
     Attributes:
@@ -242,6 +247,7 @@ class EngineLoop:
         *,
         buffer_outputs: int,
         stall_timeout_s: float,
+        idle_check_s: float = 0.0,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.decision_times = DecisionTimes()
@@ -249,6 +255,7 @@ class EngineLoop:
         self._executor = executor
         self._buffer_outputs = buffer_outputs
         self._stall_timeout_s = stall_timeout_s
+        self._idle_check_s = idle_check_s
         self._clock = clock
         self._free_s = clock()
         self._ids = itertools.count(1)
@@ -303,7 +310,11 @@ class EngineLoop:
         has_work = False
         while True:
             if not self._commands and not has_work:
-                await self._wake.wait()
+                try:
+                    await self._be_idle()
+                except Exception as error:  # noqa: BLE001 - its books are wrong: the engine is gone, as below
+                    self._stop(error)
+                    return
             commands, self._commands = self._commands, []
             self._wake = trio.Event()
             self._step_began_s = trio.current_time()
@@ -319,6 +330,14 @@ class EngineLoop:
             self._counts.computed_tokens = result.computed_tokens
             self._note_decisions(commands, result)
             self._hand_on(result)
+
+    async def _be_idle(self) -> None:
+        if self._idle_check_s:
+            with trio.move_on_after(self._idle_check_s):
+                await self._wake.wait()
+                return
+            await self._executor.call(self._engine.check_integrity)
+        await self._wake.wait()
 
     def _note_decisions(self, commands: Sequence[_Command], result: _StepResult) -> None:
         for command in commands:

@@ -199,6 +199,7 @@ async def _start_service(
         thread,
         buffer_outputs=config.stream_buffer_outputs,
         stall_timeout_s=config.stall_timeout_s,
+        idle_check_s=config.idle_check_s,
     )
     work.start_soon(engine_loop.run)
     admission = Admission(

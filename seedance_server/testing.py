@@ -78,6 +78,7 @@ class ScriptedEngine:
 
     Attributes:
         steps: Steps taken.
+        integrity_checks: How often it was idle long enough to be asked to check its books.
         requests: Every request added, in order.
         active: Ids that haven't ended.
         computed_tokens: Pieces made.
@@ -97,6 +98,7 @@ class ScriptedEngine:
         self._fail_at_step = fail_at_step
         self._sequences: dict[int, _Sequence] = {}
         self.steps = 0
+        self.integrity_checks = 0
         self.computed_tokens = 0
         self.requests: list[GenerationRequest] = []
 
@@ -144,6 +146,10 @@ class ScriptedEngine:
         """Leaves a request out of every other step, or of none."""
         if request_id in self._sequences:
             self._sequences[request_id].throttled = on
+
+    def check_integrity(self) -> None:
+        """Counts that it was called; a script keeps no books."""
+        self.integrity_checks += 1
 
     def has_work(self) -> bool:
         """Whether any request isn't paused."""
@@ -317,6 +323,7 @@ async def serve_in_memory(
             InlineExecutor(step_s),
             buffer_outputs=config.stream_buffer_outputs,
             stall_timeout_s=config.stall_timeout_s,
+            idle_check_s=config.idle_check_s,
         )
 
         async def encode_here(encode: Callable[[], Sequence[int]]) -> Sequence[int]:

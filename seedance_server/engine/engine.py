@@ -54,6 +54,10 @@ _DEFAULT_SHARE_OF_MEMORY = 2
 """The pool takes one part in this many of the available memory; activations and other processes need some."""
 
 
+_LONGEST_REST_S = 0.25
+"""Of a step in which all rest: commands, a cancel say, wait no longer for it than for a slow step. Picked."""
+
+
 def _random_seed() -> int:
     return secrets.randbits(63)
 
@@ -66,6 +70,7 @@ class Engine:
         config: Limits and sizes.
         clock: Seconds, monotonic; times the stages.
         entropy: Seeds for requests that name none.
+        sleep: Waits so many seconds, on the thread that calls `step`.
 
     Attributes:
         context_length: Most tokens of prompt and answer together: the model's, the config's or the pool's
@@ -83,11 +88,13 @@ class Engine:
         *,
         clock: Callable[[], float] = time.monotonic,
         entropy: Callable[[], int] = _random_seed,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._model = model
         self._config = config
         self._clock = clock
         self._entropy = entropy
+        self._sleep = sleep
         context = min(model.context_length, config.max_context or model.context_length)
         rings = model.geometry.rings(config.block_size, config.prefill_budget_tokens)
         windows = model.geometry.groups if config.prefix_reuse == "on" else ()
@@ -118,6 +125,7 @@ class Engine:
         self._generations: dict[int, Generation] = {}
         self._ended: list[SequenceOutput] = []  # ended between steps; the next step reports them
         self._arrivals = 0
+        self._step_s = 0.0  # what the last one took
         self._steps = self._computed_tokens = self._generated_tokens = 0
 
     def describe_pool(self) -> str:
@@ -246,6 +254,8 @@ class Engine:
         batch = self._scheduler.schedule()
         if batch.chunks:
             outputs += self._run(batch)
+        elif not outputs and self._scheduler.has_work():
+            self._sleep(min(self._step_s, _LONGEST_REST_S))  # all are throttled: the step that they leave out
         return outputs
 
     def statistics(self) -> EngineStatistics:
@@ -296,7 +306,8 @@ class Engine:
         self._steps += 1
         self._computed_tokens += batch.tokens
         now = self._clock()
-        self._prefill_budget.note(batch.tokens, now - started)
+        self._step_s = now - started
+        self._prefill_budget.note(batch.tokens, self._step_s)
         return self._postprocess(batch, sampled, forward_end, now)
 
     def _sampling_rows(self, chunk: Chunk) -> list[SamplingRow]:

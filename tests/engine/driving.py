@@ -31,7 +31,7 @@ def make_engine(
 ) -> Engine:
     """An engine with a pool of `blocks` blocks, or plenty."""
     memory = POOL_BYTES if blocks is None else blocks * model.geometry.block_bytes(block_size)
-    injected = {name: settings.pop(name) for name in ("clock", "entropy") if name in settings}
+    injected = {name: settings.pop(name) for name in ("clock", "entropy", "sleep") if name in settings}
     return Engine(model, EngineConfig(block_size=block_size, kv_memory_bytes=memory, **settings), **injected)
 
 

@@ -285,6 +285,21 @@ def test_engine_frees_the_blocks_of_a_cancelled_sequence_at_once(load_tiny):
     assert drive(engine)[1].finish.reason is FinishReason.STOP
 
 
+def test_engine_rests_for_a_steps_time_when_all_are_throttled(load_tiny):
+    """Half the steps is half the speed for one that is alone, too: its reader gets time to catch up."""
+    rests = []
+    ticks = iter(range(10**6))
+    engine = make_engine(load_tiny("llama"), clock=lambda: float(next(ticks)), sleep=rests.append)
+    engine.add(make_request(0, PROMPTS[1], max_tokens=4))
+    engine.throttle(0, True)
+    answers = drive(engine)
+    assert len(answers[0].token_ids) == 4
+    assert rests == [0.25] * 3
+    engine.add(make_request(1, PROMPTS[1], max_tokens=4))
+    drive(engine)
+    assert len(rests) == 3
+
+
 def test_engine_has_no_work_while_all_are_paused(load_tiny):
     """The engine's thread may sleep while nobody can take a token."""
     engine = make_engine(load_tiny("llama"))

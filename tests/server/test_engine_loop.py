@@ -21,12 +21,13 @@ def request(id_: int, **params) -> GenerationRequest:
 
 
 @asynccontextmanager
-async def running(engine, *, buffer_outputs=8, step_s=0.01):
+async def running(engine, *, buffer_outputs=8, step_s=0.01, idle_check_s=0.0):
     loop = EngineLoop(
         engine,
         InlineExecutor(step_s),
         buffer_outputs=buffer_outputs,
         stall_timeout_s=5,
+        idle_check_s=idle_check_s,
         clock=trio.current_time,
     )
     async with trio.open_nursery() as nursery:
@@ -254,3 +255,30 @@ async def test_first_output_is_timed_when_it_leaves_the_engine(autojump_clock) -
         with loop.submit(request) as generation:
             await trio.sleep(10)
             assert generation.first_output_s - began_s == pytest.approx(2)
+
+
+async def test_an_idle_engine_compares_its_books_once(autojump_clock) -> None:
+    """After every busy time, when nobody waits for it; work that comes meanwhile waits for nothing else."""
+    engine = ScriptedEngine(["a"])
+    async with running(engine, idle_check_s=1.0) as loop:
+        await trio.sleep(10)
+        assert engine.integrity_checks == 1
+        for pause_s, checks in [(0.5, 1), (0.5, 1), (1.5, 2), (9, 3)]:
+            with loop.submit(request) as generation:
+                await collect(generation)
+            await trio.sleep(pause_s)
+            assert engine.integrity_checks == checks
+
+
+async def test_an_engine_whose_books_are_wrong_is_stopped(autojump_clock) -> None:
+    """Blocks that two sequences hold would mix two answers: better none at all, and loudly."""
+
+    class Muddled(ScriptedEngine):
+        def check_integrity(self):
+            raise AssertionError("a block is owned twice")
+
+    async with running(Muddled(), idle_check_s=1.0) as loop:
+        await trio.sleep(2)
+        assert "owned twice" in loop.trouble()
+        with pytest.raises(EngineStopped):
+            loop.submit(request)

@@ -36,9 +36,11 @@ class BlockTable:
     Attributes:
         groups: For each group of layers, the block ids in order of position. Position ``p`` of a ring of
             ``r`` blocks lies in entry ``(p // block_size) % r``.
+        tokens: For so many tokens there are blocks.
     """
 
     groups: tuple[list[int], ...]
+    tokens: int = 0
 
     @property
     def size(self) -> int:
@@ -111,9 +113,12 @@ class BlockPool:
         Returns:
             False where the free blocks don't suffice.
         """
+        if tokens <= table.tokens:
+            return True
         if self.blocks_for(tokens) - table.size > self.free_blocks:
             return False
         blocks = -(-tokens // self.block_size)
+        table.tokens = blocks * self.block_size
         for group, ring in zip(table.groups, self.rings, strict=True):
             wanted = blocks if ring is None else min(blocks, ring)
             group.extend(self._allocate() for _ in range(wanted - len(group)))
@@ -166,6 +171,7 @@ class BlockPool:
             self._holders[block] = self._holders.get(block, 0) + 1
             shared[group][entry] = block
         blocks = -(-tokens // self.block_size)
+        table.tokens = blocks * self.block_size
         for group, ring in enumerate(self.rings):
             for entry in range(blocks if ring is None else min(blocks, ring)):
                 own = shared[group].get(entry)
@@ -216,6 +222,7 @@ class BlockPool:
             ):  # the end of a text goes before its beginning, which others may share
                 self._drop(block)
             group.clear()
+        table.tokens = 0
 
     def check_integrity(self, tables: Iterable[BlockTable]) -> None:
         """Compare the books with every live table.

@@ -44,24 +44,37 @@ class RunningServer:
         url: Where it listens.
         process: Its process.
         start_s: Seconds from its start to its ready line.
+        log: The newest lines of its log; those of its end too, once the block is left.
     """
 
     url: str
     process: subprocess.Popen[str]
     start_s: float
+    log: Sequence[str] = ()
+
+    def memory_bytes(self) -> int:
+        """Return the resident size of the server now, in bytes; 0 where that is unknown."""
+        return self._status("VmRSS:")
 
     def peak_memory_bytes(self) -> int:
         """Return the largest resident size of the server so far, in bytes; 0 where that is unknown."""
+        return self._status("VmHWM:")
+
+    def _status(self, name: str) -> int:
         try:
             status = Path(f"/proc/{self.process.pid}/status").read_text()
         except OSError:
             return 0
-        return 1024 * int(status.split("VmHWM:")[1].split()[0])
+        return 1024 * int(status.split(name)[1].split()[0])
 
 
 @contextmanager
 def running_server(
-    arguments: Sequence[str], report: Callable[[str], None], *, keep_reporting: bool = False
+    arguments: Sequence[str],
+    report: Callable[[str], None],
+    *,
+    keep_reporting: bool = False,
+    program: Sequence[str] = ("-m", "seedance_server"),
 ) -> Iterator[RunningServer]:
     """Run `seedance-server` with these arguments inside the block; SIGTERM at its end.
 
@@ -69,6 +82,7 @@ def running_server(
         arguments: Flags of the server.
         report: Gets the server's log lines while it starts; later ones are kept for the error message only.
         keep_reporting: Report the later ones as well.
+        program: What Python is to run instead of `seedance-server`, which takes the same flags.
 
     Raises:
         ServerFailed: It ended, was not ready in time, or did not end with status 0 on SIGTERM.
@@ -77,7 +91,7 @@ def running_server(
     if any(Path(argument).exists() for argument in arguments):
         environment["HF_HUB_OFFLINE"] = "1"  # a model on this disk needs no hub, nor the wait for one
     process = subprocess.Popen(
-        [sys.executable, "-m", "seedance_server", *arguments],
+        [sys.executable, *program, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         stdin=subprocess.DEVNULL,
@@ -102,7 +116,7 @@ def running_server(
         url = _wait_until_ready(process, ready, log)
         if not keep_reporting:
             reporting.clear()
-        yield RunningServer(url, process, time.monotonic() - started_s)
+        yield RunningServer(url, process, time.monotonic() - started_s, log)
         process.send_signal(signal.SIGTERM)
         try:
             status = process.wait(STOP_TIMEOUT_S)

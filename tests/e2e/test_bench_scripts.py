@@ -67,6 +67,22 @@ def test_bench_runs_what_is_named_and_lists_what_there_is():
     assert unknown.stderr.splitlines()[0] == "bench: there is no speed; there are:"
 
 
+def test_flow_loses_nothing_and_draws_what_it_measured(tmp_path: Path):
+    """Readers that stand still, and a burst read too slowly: figures, a picture, no frame missing."""
+    done = _run(
+        "flow.py", "--step-ms", 5, "--good", 2, "--stalled", 3, "--pieces", 50, "--rounds", 1, "--burst", 2,
+        "--burst-pieces", 50, "--slower", 2, "--results", tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    [written] = tmp_path.glob("*.json")
+    record = json.loads(written.read_text())
+    assert (record["stalled"]["frames_missing"], record["burst"]["coordinated"]["lost"]) == (0, 0)
+    assert record["stalled"]["itl_ms"]["beside"]["count"] == 2 * 49
+    assert record["server"]["decisions"] >= 3
+    assert all(record["stalled"]["memory_bytes"][0].values())
+    assert written.with_suffix(".svg").read_text().count("<g ") == 4
+
+
 def test_load_writes_what_it_measured_when_it_ends(tiny_model: Path, tmp_path: Path):
     """The load generator counts every request of every level, on the machine that it names."""
     done = _run(
@@ -82,3 +98,18 @@ def test_load_writes_what_it_measured_when_it_ends(tiny_model: Path, tmp_path: P
     assert all(level["ttft_ms"]["count"] == level["requests"] for level in record["levels"])
     assert record["machine"]["versions"]["torch"]
     assert record["server_peak_memory_bytes"] > 0
+
+
+def test_fairness_measures_tenants_by_their_keys(tiny_model: Path, tmp_path: Path):
+    """Three phases against the real command; every tenant gets something, and nothing fails."""
+    done = _run(
+        "fairness.py", "--model-path", tiny_model, "--seconds", 6, "--results", tmp_path / "results",
+    )  # fmt: skip
+    [written] = (tmp_path / "results").glob("*.json")
+    record = json.loads(written.read_text())
+    assert record["errors"] == [], done.stdout + done.stderr
+    assert [row["tenant"] for row in record["saturated"]["shares"]] == ["gold", "silver", "bronze"]
+    assert all(row["tokens"] for row in record["saturated"]["shares"])
+    assert record["alone"]["smallest"]["requests"] > 0
+    assert written.with_suffix(".svg").read_text().startswith("<svg")
+    assert "gold" in done.stdout

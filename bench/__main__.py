@@ -17,6 +17,7 @@ BENCHMARKS = {
     "flow": "what readers that stand still cost others, and what a burst read too slowly loses",
     "journal": "what durability costs: frames a second, and the wait for a commit",
     "load": "what N patient users see: latency and throughput",
+    "turns": "a conversation's second turn against its first: the time to the first token",
 }
 """Each is the module of that name beside this file; its ``main(arguments)`` gives an exit status."""
 DEFAULT = "load"

@@ -117,7 +117,7 @@ class Scheduler:
                 if sequence is heads.get(sequence.flow):
                     joining[sequence.flow] = prompts[sequence.flow]  # it keeps a row for its flow's prompts
                 elif self._decode(sequence):
-                    rows.charge(sequence.flow, 1)
+                    rows.charge(sequence.flow, self._chunks[sequence].count)  # its draft, too
                 if len(self._chunks) + len(joining) >= self._max_sequences:
                     break
             if not joining:

@@ -15,6 +15,7 @@ from typing import Any
 import attrs
 from attrs import frozen
 
+from seedance_server.engine_settings import EngineSettings
 from seedance_server.errors import ConfigError
 from seedance_server.setting import Setting, is_loopback, parse_bytes, setting_field
 
@@ -31,10 +32,6 @@ _MAY_BE_ZERO = {
 }
 
 
-def _model(default: Any, flag: str, metavar: str, help_text: str, **more: Any) -> Any:
-    return setting_field(default, flag, metavar, help_text, group="model and engine", **more)
-
-
 def _service(default: Any, flag: str, metavar: str, help_text: str, **more: Any) -> Any:
     return setting_field(default, flag, metavar, help_text, group="service", **more)
 
@@ -48,83 +45,12 @@ def _delivery(default: Any, flag: str, metavar: str, help_text: str, **more: Any
 
 
 @frozen(kw_only=True)
-class Config:
+class Config(EngineSettings):
     """All settings; the texts beside the fields are what ``--help`` prints.
 
     Raises:
         ConfigError: On construction, naming the first setting that can't be used.
     """
-
-    model_path: str = _model("", "--model-path", "PATH", "model directory, hub id or GGUF file (required)")
-    served_model_name: str | None = _model(
-        None, "--served-model-name", "NAME", "name that clients may ask for (default: the model's own)"
-    )
-    dtype: str = _model(
-        "auto",
-        "--dtype",
-        "TYPE",
-        "number type of weights and KV cache",
-        choices=("auto", "float32", "bfloat16", "float16"),
-    )
-    kernels: str = _model(
-        "auto",
-        "--kernels",
-        "KIND",
-        "what multiplies: PyTorch, or our own CPU kernels, which auto takes where they run",
-        choices=("auto", "torch", "native"),
-    )
-    kv_memory_bytes: int | None = _model(
-        None,
-        "--kv-memory",
-        "SIZE",
-        "memory for the KV pool, e.g. 4GiB (default: from what is free)",
-        parse=parse_bytes,
-    )
-    max_context_tokens: int | None = _model(
-        None, "--max-context", "TOKENS", "longest prompt plus answer (default: the model's own)", parse=int
-    )
-    max_sequences: int = _model(128, "--max-sequences", "N", "generations decoded in one batch")
-    prefill_budget_tokens: int = _model(
-        256,
-        "--prefill-budget",
-        "TOKENS",
-        "most prompt tokens per step: more fills the machine no better",
-    )
-    prefix_reuse: str = _model(
-        "on",
-        "--prefix-reuse",
-        "SWITCH",
-        "whether a prompt that begins like an earlier one of the same tenant is computed from there on",
-        choices=("on", "off"),
-    )
-    session_kv_ttl_s: int = _model(
-        300, "--session-kv-ttl", "SECONDS", "time for which a session's last turn keeps its KV memory longest"
-    )
-    itl_budget_ms: int | None = _model(
-        None,
-        "--itl-budget-ms",
-        "MS",
-        "longest a step with running answers should take; prompts beside them are cut to it "
-        "(default: twice what the answers alone take)",
-        parse=int,
-    )
-    speculative_tokens: int = _model(
-        7,
-        "--speculative-tokens",
-        "N",
-        "most tokens that an answer which repeats itself runs ahead, 0 for none; the tokens are the same",
-    )
-    deterministic: str = _model(
-        "auto",
-        "--deterministic",
-        "WHEN",
-        "whether output must not depend on what else runs: on refuses to start where a test finds that it "
-        "does, auto says so, off takes no trouble",
-        choices=("auto", "on", "off"),
-    )
-    threads: int | None = _model(
-        None, "--threads", "N", "CPU threads for the model (default: PyTorch's choice)", parse=int
-    )
 
     host: str = _service(
         "127.0.0.1", "--host", "ADDRESS", "address to listen on; beyond loopback a key is needed"

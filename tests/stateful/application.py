@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from attrs import Factory, define, evolve
 
+from seedance_wire.bookmark import Bookmark
 from seedance_wire.client_session import ClientSession, SessionLost, StreamLost
 from seedance_wire.codes import ErrorCode, ResumeFailure
 from seedance_wire.messages import (
@@ -25,6 +26,7 @@ from seedance_wire.messages import (
     Submit,
     Welcome,
 )
+from seedance_wire.running_digest import RunningDigest
 from tests.stateful.live_stream import is_terminal, of_epoch
 from tests.stateful.network import Link
 from tests.stateful.shared_journal import SharedJournal
@@ -84,6 +86,7 @@ class Application:
         epoch: The highest that it was told, by session.
         sessions_lost: How often.
         numbers_before: Of streams in sessions that are gone: the core never uses a number twice.
+        put_off: Requests that a node refused for now.
     """
 
     tenant: str
@@ -99,6 +102,7 @@ class Application:
     checkpoint: int = 0
     sessions_lost: int = 0
     numbers_before: int = 0
+    put_off: list[Story] = Factory(list)
 
     @classmethod
     def new(cls, tenant: str, subprotocol: str, journal: SharedJournal) -> Application:
@@ -115,6 +119,48 @@ class Application:
         self.stories.append(story)
         self.flush()
         return story
+
+    def ask_again(self) -> None:
+        """Submits what was refused for now, under the same keys."""
+        while self.put_off:
+            story = self.put_off.pop()
+            self.waiting[self.session.submit(story.submit)] = story
+        self.flush()
+
+    def start_afresh(self) -> None:
+        """Its process dies, and the next one knows nothing but its questions and their keys."""
+        self._forget()
+        self.session = ClientSession(self.subprotocol, hello=Hello(sdk_name="application"))
+        self.session_id, self.epoch = "", 0
+        self._ask_anew([story for story in self.stories if not story.over])
+
+    def go_on_from(self, story: Story) -> None:
+        """The same, but that the next process has a bookmark of one story, at what was taken of it."""
+        taken = story.given[: story.taken]
+        digest = RunningDigest()
+        text = "".join(frame.text for frame in taken if isinstance(frame, Delta)).encode()
+        digest.update(text)
+        last_id = taken[-1].id if taken else 0
+        bookmark = self.session.bookmark(
+            story.stream_id, last_processed_id=last_id, offset=len(text), digest=digest
+        )
+        self._forget()
+        hello = Hello(sdk_name="application")
+        restored = Bookmark.from_str(bookmark.to_str())
+        self.session = ClientSession(self.subprotocol, hello=hello, bookmark=restored)
+        story.given, story.stream_id = taken, restored.stream_id
+        self.streams[story.stream_id] = story
+        self._ask_anew([other for other in self.stories if not other.over and other is not story])
+
+    def _forget(self) -> None:
+        self.lose()
+        self.waiting, self.streams, self.put_off = {}, {}, []
+        self.checkpoint = self.numbers_before = 0
+
+    def _ask_anew(self, stories: list[Story]) -> None:
+        for story in stories:
+            story.given, story.taken, story.stream_id, story.name = [], 0, 0, ("", 0)
+            self.waiting[self.session.submit(story.submit)] = story
 
     def cancel(self, story: Story) -> None:
         """Asks for the end of a stream."""
@@ -167,7 +213,7 @@ class Application:
             case Accepted():
                 self._accepted(event)
             case Refused():
-                self.waiting.pop(event.sequence_id).refused = event.code
+                self._refused(event)
             case Delta() | Flush() | Error():
                 self._given(event)
             case StreamLost():
@@ -199,6 +245,13 @@ class Application:
         story.stream_id = accepted.stream_id
         story.name = (self.session_id, accepted.stream_id - self.numbers_before)
         self.streams[accepted.stream_id] = story
+
+    def _refused(self, refused: Refused) -> None:
+        story = self.waiting.pop(refused.sequence_id)
+        if refused.code in (ErrorCode.DRAINING, ErrorCode.OVERLOADED):
+            self.put_off.append(story)
+        else:
+            story.refused = refused.code
 
     def _given(self, frame: Frame) -> None:
         story = self.streams[frame.stream_id]

@@ -23,7 +23,7 @@ from seedance_wire.messages import (
     StreamCheckpoint,
 )
 from seedance_wire.window import SlidingWindow
-from tests.stateful.live_stream import LiveStream, Reader, frame_record, is_terminal, of_epoch, under_epoch
+from tests.stateful.live_stream import LiveStream, Reader, frame_record, is_terminal, of_epoch, of_reader
 from tests.stateful.network import Link
 from tests.stateful.shared_journal import SharedJournal, at_once
 
@@ -79,6 +79,7 @@ class Egress:
         sessions: Those that it believes to own.
         peers: Its connections, by the identity of their links.
         charged: Idempotency keys whose generation was begun from nothing.
+        draining: Whether it leaves.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class Egress:
         self.sessions: dict[str, OwnedSession] = {}
         self.peers: dict[int, Peer] = {}
         self.charged: list[bytes] = []
+        self.draining = False
 
     def tell(self, peer: Peer, *messages: ServerMessage) -> None:
         """Sends, in one WebSocket message."""
@@ -164,15 +166,23 @@ class Egress:
         while not reader.ended and (frames := self.next_frames(peer.session, reader)):
             for frame in frames:
                 size = len(frame.text.encode()) if isinstance(frame, Delta) else 0
+                if frame.id <= min(reader.taken, reader.client_has):
+                    reader.window.skip(frame.id)
+                    reader.next_id = frame.id + 1
+                    continue
                 if not self.may_send(reader.window, size):
                     if (stream := peer.session.streams.get(reader.stream_id)) is not None:
                         stream.paused = True
                     return
+                if frame.id <= reader.client_has:  # it waits there for the application
+                    reader.window.on_sent(frame.id, size, self.clock())
+                    reader.next_id = frame.id + 1
+                    continue
                 if is_terminal(frame):
                     self.checkpoint(peer)
                 reader.window.on_sent(frame.id, size, self.clock())
                 reader.next_id, reader.ended = frame.id + 1, is_terminal(frame)
-                self.tell(peer, under_epoch(frame, peer.session.epoch))
+                self.tell(peer, of_reader(frame, reader, peer.session.epoch))
 
     def may_send(self, window: SlidingWindow, size: int) -> bool:
         """Whether the window has room."""

@@ -16,7 +16,7 @@ from itertools import count
 
 from attrs import frozen
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from seedance_server.journal.limits import JournalLimits
 from seedance_wire.codec import SUBPROTOCOLS
@@ -24,12 +24,13 @@ from seedance_wire.codes import ErrorCode, ResumeFailure
 from seedance_wire.connection import Connection
 from seedance_wire.messages import Hello, Submit, Welcome
 from seedance_wire.state import Role
-from tests.stateful.application import Application, Story
+from tests.stateful.application import Application
 from tests.stateful.egress import OwnedSession
 from tests.stateful.live_stream import LiveStream
 from tests.stateful.network import Link
 from tests.stateful.node import Node
 from tests.stateful.shared_journal import SharedJournal, at_once
+from tests.stateful.upheavals import Upheavals, rarely
 
 __all__ = ["ExactlyOnce", "Parts"]
 
@@ -41,7 +42,6 @@ _TEXTS = ["a", " word", "né", "日本語", "🚀", "two\nlines", ""]
 _few = st.sampled_from([1, 1, 2, 3, 5])
 _burst = st.sampled_from([1, 1, 2, 3, 5, 40])  # the last fills a window
 _sometimes = st.sampled_from([False, False, False, True])
-_rarely = st.integers(0, 9).map(lambda number: number == 7)
 
 
 @frozen
@@ -61,7 +61,7 @@ class Parts:
     patched: Callable[[], AbstractContextManager[object]] = nullcontext
 
 
-class ExactlyOnce(RuleBasedStateMachine):
+class ExactlyOnce(Upheavals):
     """See above."""
 
     parts = Parts()
@@ -110,15 +110,12 @@ class ExactlyOnce(RuleBasedStateMachine):
         other = Submit(sequence_id=1, idempotency_key=key, prompt="another question")
         self.app.ask(other, is_other=True)
 
-    def _open_stories(self) -> list[Story]:
-        return [story for story in self.app.stories if story.stream_id and not story.over]
-
-    @precondition(lambda self: self._open_stories())
-    @rule(data=st.data(), now=_rarely)
+    @precondition(lambda self: self.open_stories())
+    @rule(data=st.data(), now=rarely)
     def cancel(self, data: st.DataObject, now: bool) -> None:
         """It has read enough."""
         if now:
-            self.app.cancel(data.draw(st.sampled_from(self._open_stories())))
+            self.app.cancel(data.draw(st.sampled_from(self.open_stories())))
 
     @precondition(lambda self: any(story.taken < len(story.given) for story in self.app.stories))
     @rule(data=st.data(), pieces=_burst)
@@ -167,18 +164,14 @@ class ExactlyOnce(RuleBasedStateMachine):
             for peer in tuple(node.peers.values()):
                 node.checkpoint(peer)
 
-    @rule(number=st.integers(0, 1), now=_rarely)
-    def kill(self, number: int, now: bool) -> None:
-        """SIGKILL, and a new process under the same name."""
-        if now:
-            self.nodes[number].kill()
-
     # ---- the network
 
     @precondition(lambda self: self.app.link is None)
     @rule(number=st.integers(0, 1), greeted=st.sampled_from([True, True, True, False]))
     def connect(self, number: int, greeted: bool) -> None:
-        """The client comes back, to either node."""
+        """The client comes back, to either node; to one that leaves only if both do."""
+        if self.nodes[number].draining:
+            self.nodes[number].leave()
         link = Link(number)
         self.nodes[number].open(link, TENANT, self.app.subprotocol)
         self.app.connect(link)
@@ -197,7 +190,7 @@ class ExactlyOnce(RuleBasedStateMachine):
                 self.nodes[link.node].receive(link)
 
     @precondition(lambda self: self.app.link is not None)
-    @rule(messages=_few, twice=_rarely)
+    @rule(messages=_few, twice=rarely)
     def deliver_down(self, messages: int, twice: bool) -> None:
         """Some messages reach the client, frames perhaps twice; or the end of the connection does."""
         for _ in range(messages):
@@ -211,7 +204,7 @@ class ExactlyOnce(RuleBasedStateMachine):
                 self._lose()
 
     @precondition(lambda self: self.drops_left and self.app.link is not None and self.app.link.down)
-    @rule(now=_rarely)
+    @rule(now=rarely)
     def drop_frames(self, now: bool) -> None:
         """A message with frames is lost on the way, as no network should; what follows shows a gap."""
         link = self.app.link
@@ -258,7 +251,7 @@ class ExactlyOnce(RuleBasedStateMachine):
         """A little time passes."""
         self.now_s += seconds
 
-    @rule(seconds=st.sampled_from([700.0, 4_000.0]), now=_rarely)
+    @rule(seconds=st.sampled_from([700.0, 4_000.0]), now=rarely)
     def wait_long(self, seconds: float, now: bool) -> None:
         """So much that streams are given up or forgotten."""
         if now:
@@ -300,6 +293,9 @@ class ExactlyOnce(RuleBasedStateMachine):
                         taken_id = story.given[story.taken - 1].id if story.taken else 0
                         taken_id = max(taken_id, reader.began_after)
                         assert reader.acknowledged <= taken_id, "an ack means that the application took it"
+                        if peer.link is self.app.link:
+                            waiting = len(story.given) - story.taken
+                            assert waiting <= reader.most_held, "a cut gives no second window"
 
     @invariant()
     def generations_begin_once(self) -> None:
@@ -320,10 +316,17 @@ class ExactlyOnce(RuleBasedStateMachine):
         finally:
             self.patch.__exit__(None, None, None)
 
-    def _heal(self) -> None:
+    def _settle(self) -> None:
         for link in self.ghosts:
             self.nodes[link.node].lose(link)
+        for node in self.nodes:
+            if node.draining:
+                node.leave()
+
+    def _heal(self) -> None:
+        self._settle()
         for _ in range(HEALING_ROUNDS):
+            self.app.ask_again()
             if all(story.over for story in self.app.stories):
                 return
             if self.app.link is None:

@@ -112,9 +112,12 @@ class Reader:
 
     Attributes:
         stream_id: The stream.
-        next_id: The frame to be sent next.
+        next_id: The frame to be sent next; up to `client_has` it is only counted.
         window: What may be on its way.
-        began_after: What the client had when this began.
+        began_after: What the application had taken when this began.
+        client_has: What its client had.
+        taken: The last frame that was acknowledged.
+        widest: The window, when it was widest.
         ended: The last frame was sent.
     """
 
@@ -122,6 +125,9 @@ class Reader:
     next_id: int
     window: SlidingWindow
     began_after: int
+    client_has: int
+    taken: int = 0
+    widest: int = 32
     ended: bool = False
 
     @property
@@ -130,9 +136,15 @@ class Reader:
         return self.next_id - 1 - self.window.in_flight
 
     @classmethod
-    def after(cls, stream_id: int, last_id: int) -> Reader:
-        """A reader for a client that has everything up to ``last_id``."""
-        return cls(stream_id, last_id + 1, SlidingWindow(last_id), last_id)
+    def after(cls, stream_id: int, last_id: int, taken_id: int | None = None) -> Reader:
+        """A reader for a client that has everything up to ``last_id``, of which ``taken_id`` is taken."""
+        start = last_id if taken_id is None else min(taken_id, last_id)
+        return cls(stream_id, start + 1, SlidingWindow(start), start, last_id)
+
+    @property
+    def most_held(self) -> int:
+        """What may wait in the client: what did when this began, or a window, whichever is more."""
+        return max(self.client_has - self.began_after, self.widest)
 
 
 def of_epoch(record: FrameRecord, epoch: int) -> Frame:
@@ -140,6 +152,6 @@ def of_epoch(record: FrameRecord, epoch: int) -> Frame:
     return load_frame(record.payload, epoch=epoch)
 
 
-def under_epoch(frame: Frame, epoch: int) -> Frame:
-    """A frame of the tail, the same."""
-    return evolve(frame, epoch=epoch)
+def of_reader(frame: Frame, reader: Reader, epoch: int) -> Frame:
+    """A frame as its reader knows the stream, which may have had another number when it was written."""
+    return evolve(frame, stream_id=reader.stream_id, epoch=epoch)

@@ -126,6 +126,22 @@ class _ExecutedTwice(SharedJournal):
         return submission
 
 
+class _WindowPerConnection(Node):
+    def taken(self, resume: Resume) -> int:
+        return resume.last_processed_id
+
+
+class _MovedStartsAgain(SharedJournal):
+    async def submit(self, session_id: str, epoch: int, stream: NewStream) -> Submission:
+        known = self._shelf.requests.get(
+            (self._shelf.sessions[session_id].record.tenant, stream.idempotency_key)
+        )
+        if known is not None and known.stream.record.session_id != session_id:
+            self._shelf.requests.clear()
+            self.ledger.started.clear()
+        return await super().submit(session_id, epoch, stream)
+
+
 class _AckOnReceipt(Application):
     def _given(self, frame: Frame) -> None:
         super()._given(frame)
@@ -202,6 +218,8 @@ MUTANTS = (
     Mutant("epoch unchecked on the final frame", Parts(journal=_FinalUnfenced)),
     Mutant("memory of an older epoch survives", Parts(node=_StaleMemory)),
     Mutant("resent request starts again", Parts(journal=_ExecutedTwice)),
+    Mutant("request of another session starts again", Parts(journal=_MovedStartsAgain)),
+    Mutant("window begins anew with each connection", Parts(node=_WindowPerConnection)),
     Mutant(
         "breaker counts an orderly goodbye", Parts(patched=_counting_1001), quick=True, machine=CircuitMachine
     ),

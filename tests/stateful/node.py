@@ -7,6 +7,8 @@ gone with `kill`. It never waits: the machine decides what happens next.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from seedance_server.journal.errors import (
     CursorAhead,
     Fenced,
@@ -28,6 +30,7 @@ from seedance_wire.messages import (
     Durability,
     ErrorCode,
     FinishReason,
+    GoAway,
     Hello,
     Limits,
     Refused,
@@ -48,7 +51,7 @@ __all__ = ["MODEL", "Node"]
 
 MODEL = b"model"
 LIMITS = Limits(max_message_bytes=262_144, max_streams=8, max_context_tokens=4_096)
-SUPERSEDED = 4409
+LEAVING, SUPERSEDED = 1001, 4409
 _FAILURES = {
     StreamNotFound: ResumeFailure.NOT_FOUND,
     StreamExpired: ResumeFailure.EXPIRED,
@@ -95,11 +98,32 @@ class Node(Egress):
                 raise AssertionError(f"unexpected: {event}")
 
     def kill(self) -> None:
-        """Everything in memory is gone; the kernel closes the sockets."""
+        """All in memory is gone; the kernel closes the sockets, the next process opens the journal."""
+        self._close(1006)
+
+    def drain(self) -> None:
+        """SIGTERM: clients are told to go elsewhere, no new request is taken, streams go on."""
+        self.draining = True
+        for peer in tuple(self.peers.values()):
+            if peer.session is None:
+                self.lose(peer.link, LEAVING)
+            else:
+                self.tell(peer, GoAway(reason="the server leaves"))
+
+    def leave(self) -> None:
+        """The time for that is over: what hasn't ended stays in the journal."""
+        self._close(LEAVING)
+
+    def _close(self, code: int) -> None:
         for peer in self.peers.values():
-            peer.link.close(1006)
+            peer.link.close(code)
+        for session in self.sessions.values():
+            if session.peer is not None:
+                with suppress(Fenced, SessionNotFound):
+                    at_once(self.journal.release_session(session.id, session.epoch))
         self.peers.clear()
         self.sessions.clear()
+        self.draining = False
 
     # ---- what clients ask
 
@@ -156,6 +180,9 @@ class Node(Egress):
         """Starts a stream, or finds the one that the key has; only then it is answered."""
         session = peer.session
         assert session is not None
+        if self.draining:
+            self._refuse_unwritten(peer, session, submit, ErrorCode.DRAINING)
+            return
         new = NewStream(
             sequence_id=submit.sequence_id,
             idempotency_key=submit.idempotency_key,
@@ -168,14 +195,10 @@ class Node(Egress):
         try:
             submission = at_once(self.journal.submit(session.id, session.epoch, new))
         except IdempotencyMismatch:
-            last_id = at_once(self.journal.record_message(session.id, session.epoch, submit.sequence_id))
-            self._processed(session, last_id)
-            self._refuse(peer, submit, ErrorCode.IDEMPOTENCY_MISMATCH)
+            self._refuse_unwritten(peer, session, submit, ErrorCode.IDEMPOTENCY_MISMATCH)
             return
         except RequestInUse:
-            last_id = at_once(self.journal.record_message(session.id, session.epoch, submit.sequence_id))
-            self._processed(session, last_id)
-            self._refuse(peer, submit, ErrorCode.OVERLOADED)
+            self._refuse_unwritten(peer, session, submit, ErrorCode.OVERLOADED)
             return
         record = submission.stream
         self._processed(session, submission.last_sequence_id)
@@ -197,7 +220,9 @@ class Node(Egress):
             ),
         )
 
-    def _refuse(self, peer: Peer, submit: Submit, code: ErrorCode) -> None:
+    def _refuse_unwritten(self, peer: Peer, session: OwnedSession, submit: Submit, code: ErrorCode) -> None:
+        last_id = at_once(self.journal.record_message(session.id, session.epoch, submit.sequence_id))
+        self._processed(session, last_id)
         self.tell(peer, Refused(sequence_id=submit.sequence_id, code=code, message=code.value))
 
     def fingerprint(self, submit: Submit) -> bytes:
@@ -247,7 +272,14 @@ class Node(Egress):
                 live=record.state is StreamState.LIVE,
             ),
         )
-        peer.readers[resume.stream_id] = Reader.after(resume.stream_id, self.replay_from(last_id, record))
+        taken_id = max(self.taken(resume), record.first_available_id - 1)
+        peer.readers[resume.stream_id] = Reader.after(
+            resume.stream_id, self.replay_from(last_id, record), taken_id
+        )
+
+    def taken(self, resume: Resume) -> int:
+        """From which frame on a window counts."""
+        return resume.last_processed_id if resume.taken_id is None else resume.taken_id
 
     def replay_from(self, last_processed_id: int, record: StreamRecord) -> int:
         """The frame after which a replay begins."""
@@ -284,7 +316,9 @@ class Node(Egress):
     def acknowledged(self, peer: Peer, stream_id: int, frame_id: int) -> None:
         """The application took frames; a stream that waited for that goes on."""
         if (reader := peer.readers.get(stream_id)) is not None:
-            reader.window.on_ack(frame_id, self.clock())
+            reader.taken = max(reader.taken, frame_id)
+            reader.window.on_ack(min(frame_id, reader.next_id - 1), self.clock())
+            reader.widest = max(reader.widest, reader.window.size)
             self.wake(peer, reader)
 
     def wake(self, peer: Peer, reader: Reader) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 import trio
 
 from seedance_server.config import Config
+from seedance_server.served_model import load_served_model
 from seedance_server.testing import InMemoryServer, ScriptedEngine, serve_in_memory
 from seedance_wire.messages import Ack, Delta, Flow, FlowAction, Flush
 from tests.server.wire_client import WireClient, wire_client
+from tests.tiny_models import build_tiny_model
 
 PIECES = [f"{number} " for number in range(60)]
 WHOLE = "".join(PIECES)
@@ -139,3 +142,34 @@ async def test_pings_cancels_and_closes_pass_a_full_window(autojump_clock) -> No
         assert event.final is not None
         with trio.fail_after(3):
             await client.websocket.aclose()
+
+
+@pytest.mark.slow
+async def test_models_answer_is_the_same_when_its_reader_stood_still(autojump_clock, tmp_path: Path) -> None:
+    """A real forward pass: paused, parked, its KV memory given up and computed again: not a byte differs."""
+    path = str(build_tiny_model("qwen2", tmp_path / "model"))
+    config = Config(model_path=path, threads=1, kv_memory_bytes=1 << 22, pause_park_s=5.0)
+    sampling = {"temperature": 0.9, "seed": 7, "max_tokens": 90, "min_tokens": 90}
+    answers, parked = [], []
+    for stands in (False, True):
+        model = load_served_model(config, lambda _line: None)
+        async with (
+            serve_in_memory(model=model, config=config, step_s=0.01) as server,
+            wire_client(server.connect()) as client,
+        ):
+            client.acks = not stands
+            await client.submit("Größe, café, 你好 and 🚀", sampling=sampling)
+            stream_id = await client.accepted()
+            frames = []
+            while not frames or not (isinstance(frames[-1], Flush) and frames[-1].final is not None):
+                with trio.move_on_after(20) as patience:
+                    while not (isinstance(event := await client.receive(), Delta | Flush)):
+                        pass
+                    frames.append(event)
+                if patience.cancelled_caught:
+                    parked.append(server.engine_loop.statistics().generations)
+                    await client.send(Ack(processed=((stream_id, frames[-1].id),)))
+            answers.append("".join(frame.text for frame in frames if isinstance(frame, Delta)))
+    assert answers[0] == answers[1]
+    assert len(parked) >= 2
+    assert set(parked) == {0}

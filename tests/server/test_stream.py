@@ -90,15 +90,8 @@ async def streaming(
     model = ServedModel(
         name="m", context_tokens=99, vocab_size=9, engine=engine, encoder=ScriptedEncoder(), fingerprint=b""
     )
-    admission = Admission(
-        model,
-        loop,
-        accounts=Accounts(),
-        max_generations=9,
-        max_waiting=9,
-        max_waiting_per_tenant=9,
-        preprocess_workers=1,
-    )
+    most = dict.fromkeys(("max_generations", "max_waiting", "max_waiting_per_tenant"), 9)
+    admission = Admission(model, loop, accounts=Accounts(), preprocess_workers=1, **most)
     store = Store()
     stream = Stream(
         1,

@@ -203,16 +203,6 @@ class JournalConformance:
                 await journal.submit("s", 1, new_stream(2, b"key", fingerprint=b"other"))
             assert await journal.record_message("s", 1, 1) == 1
 
-    async def test_known_requests_are_told_by_tenant_and_key(self, make_journal: MakeJournal, mock_clock):
-        """As long as sending one again would start nothing, and to nobody else."""
-        async with running(make_journal(LIMITS)) as journal:
-            await journal.create_session(new_session())
-            assert not await journal.knows_request("acme", b"key")
-            await journal.submit("s", 1, new_stream(1, b"key"))
-            assert await journal.knows_request("acme", b"key")
-            assert not await journal.knows_request("other", b"key")
-            assert not await journal.knows_request("acme", b"other")
-
     async def test_keys_of_tenants_are_apart(self, make_journal: MakeJournal, mock_clock):
         """No tenant gets a byte of another's, whatever keys they choose."""
         async with running(make_journal(LIMITS)) as journal:

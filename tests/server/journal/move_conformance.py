@@ -107,3 +107,13 @@ class MoveConformance:
             await journal.create_session(new_session("u"))
             moved = await journal.submit("u", 1, new_stream(1, b"key"))
             assert (moved.moved_from, moved.stream.text_bytes) == ("t", 3)
+
+    async def test_known_requests_are_told_by_tenant_and_key(self, make_journal: MakeJournal, mock_clock):
+        """As long as sending one again would start nothing, and to nobody else."""
+        async with running(make_journal(LIMITS)) as journal:
+            await journal.create_session(new_session())
+            assert not await journal.knows_request("acme", b"key")
+            await journal.submit("s", 1, new_stream(1, b"key"))
+            assert await journal.knows_request("acme", b"key")
+            assert not await journal.knows_request("other", b"key")
+            assert not await journal.knows_request("acme", b"other")

@@ -14,6 +14,7 @@ __all__ = ["BENCHMARKS", "main"]
 BENCHMARKS = {
     "engine": "our engine against vLLM, Transformers and llama.cpp: speed and latency, in turns",
     "events": "what reported events weigh, and the time that differences and zstd take",
+    "fairness": "what tenants of weights 3, 2 and 1 get under saturation, and what the smallest feels",
     "flow": "what readers that stand still cost others, and what a burst read too slowly loses",
     "journal": "what durability costs: frames a second, and the wait for a commit",
     "load": "what N patient users see: latency and throughput",

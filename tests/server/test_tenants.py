@@ -60,7 +60,7 @@ def test_tenant_reads_every_setting() -> None:
         ("bytes_per_second", {"base": 1, "min": "0"}),
         ("bytes_per_second", [1]),
         ("journal_bytes", -5),
-        ("wieght", 3),
+        ("burst", 3),
     ],
 )
 def test_tenant_with_a_bad_setting_is_refused_in_one_line_that_names_it(setting: str, value: object) -> None:

@@ -123,6 +123,39 @@ async def test_reader_that_stood_still_gets_every_frame_when_it_goes_on(autojump
         assert len(engine.requests) == 2
 
 
+@pytest.mark.slow
+async def test_cancelling_everything_leaves_nothing_behind(autojump_clock) -> None:
+    """Running, standing or parked: within two steps all gauges are 0, and every reader has its end."""
+    engine = ScriptedEngine(lambda _: ["x "] * 1000)
+    config = Config(model_path="m", pause_park_s=2.0)
+    async with serve_in_memory(engine, config=config) as server, wire_client(server.connect()) as client:
+        client.acks = False
+        for _ in range(10):
+            await client.submit()
+        with trio.move_on_after(5):
+            while True:
+                await client.receive()
+        for _ in range(10):
+            await client.submit()
+        with trio.move_on_after(1):
+            while True:
+                await client.receive()
+        before = server.engine_loop.statistics()
+        assert (before.generations, before.paused) == (10, 10)
+        for stream_id in range(1, 21):
+            await client.cancel(stream_id)
+        ended = set()
+        while len(ended) < 20:
+            event = await client.receive()
+            if isinstance(event, Flush) and event.final is not None:
+                ended.add(event.stream_id)
+        await trio.sleep(0.03)
+        after = server.engine_loop.statistics()
+        assert (after.generations, after.paused, after.running) == (0, 0, 0)
+        assert engine.active == ()
+        assert server.admission.open_requests == 0
+
+
 async def test_pings_cancels_and_closes_pass_a_full_window(autojump_clock) -> None:
     """Back-pressure holds data up and nothing else, for as long as it lasts."""
     engine = ScriptedEngine(PIECES)

@@ -7,6 +7,7 @@ from seedance_server.engine.backend import Backend, TorchBackend
 from seedance_server.engine.config import KernelsName
 from seedance_server.engine.errors import KernelsUnavailable
 from seedance_server.engine.native_backend import NativeBackend, find_obstacle
+from seedance_server.engine.native_decoder import find_decoder_obstacle
 
 __all__ = ["choose_backend"]
 
@@ -29,7 +30,9 @@ def choose_backend(
         return TorchBackend()
     obstacle = find_obstacle(model)
     if obstacle is None:
-        progress("computing with the native kernels: bfloat16 on a processor that multiplies it")
+        rest = find_decoder_obstacle(model)
+        whole = "the whole decoder" if rest is None else f"linear layers and attention alone, since {rest}"
+        progress(f"computing with the native kernels: {whole}")
         return NativeBackend()
     if kernels == "native":
         raise KernelsUnavailable(obstacle)

@@ -18,7 +18,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from seedance_server.engine.attention import STEP_ARGUMENT, UnsupportedAttention, use_packed_attention
 from seedance_server.engine.kv_cache import KvGeometry
 
-__all__ = ["probe_model"]
+__all__ = ["PromptRecorder", "probe_model", "probe_prompts"]
 
 _LENGTHS = (24, 9)
 """Tokens of the two prompts: odd and even, unequal, and short, since large models pay for each."""
@@ -48,13 +48,12 @@ def probe_model(model: Any) -> KvGeometry:
     unknown = set(getattr(config, "layer_types", None) or ()) - _KNOWN_LAYERS
     if unknown:
         raise UnsupportedAttention(f"it has layers of another kind: {', '.join(sorted(unknown))}")
-    window = getattr(config, "sliding_window", None) or 0
-    lengths = (max(_LENGTHS[0], window + 8 if window <= _LONGEST_WINDOW else 0), _LENGTHS[1])
-    prompts = [torch.arange(11, 11 + 7 * n, 7, device=model.device) % config.vocab_size for n in lengths]
+    prompts = probe_prompts(model)
+    lengths = tuple(map(len, prompts))
     own = [model(input_ids=prompt[None], use_cache=False).logits[0] for prompt in prompts]
 
     use_packed_attention(model)
-    step = _Recorder(lengths)
+    step = PromptRecorder(lengths)
     rows = torch.arange(sum(lengths), device=model.device)
     try:
         packed = model(
@@ -77,9 +76,22 @@ def probe_model(model: Any) -> KvGeometry:
     return geometry
 
 
+def probe_prompts(model: Any) -> list[torch.Tensor]:
+    """The prompts that a model is judged by, as token ids."""
+    config = model.config.get_text_config(decoder=True)
+    window = getattr(config, "sliding_window", None) or 0
+    lengths = (max(_LENGTHS[0], window + 8 if window <= _LONGEST_WINDOW else 0), _LENGTHS[1])
+    return [torch.arange(11, 11 + 7 * n, 7, device=model.device) % config.vocab_size for n in lengths]
+
+
 @define
-class _Recorder:
-    """An `AttentionStep` without a cache: attends within each prompt and notes what each layer asked for."""
+class PromptRecorder:
+    """An `AttentionStep` without a cache: attends within each prompt and notes what each layer asked for.
+
+    Attributes:
+        lengths: Tokens of each prompt; their rows stand side by side.
+        calls: What each layer asked for.
+    """
 
     lengths: tuple[int, ...]
     calls: list[tuple[int, int | None, tuple[int, int, int], torch.dtype]] = field(factory=list)
@@ -94,6 +106,7 @@ class _Recorder:
         scaling: float | None,
         window: int | None,
     ) -> torch.Tensor:
+        """See `AttentionStep.attend`."""
         self.calls.append((layer, window, (key.shape[1], key.shape[3], value.shape[3]), key.dtype))
         prompts = torch.arange(len(self.lengths)).repeat_interleave(torch.tensor(self.lengths))
         row = torch.arange(len(prompts))

@@ -1,24 +1,40 @@
 """The backend that computes with the engine's own CPU kernels.
 
-It takes a bfloat16 model on a processor with AVX-512 and bfloat16 products. The stock model stays: its linear
-layers are swapped for twins over packed weights, and what is no plain linear layer is left to torch. Every
-kernel adds in one fixed order, so a row's result doesn't depend on the rows beside it, down to a single one.
+It takes a bfloat16 model on a processor with AVX-512 and bfloat16 products. A decoder of a known family runs
+on the kernels as a whole: one call per step. Of any other model the linear layers and the attention do, and
+the stock modules around them stay. Every kernel adds in one fixed order, so a row's result doesn't depend on
+the rows beside it, down to a single one. What was taken over is proved by its logits before it serves.
 """
 
 from typing import Any
 
 import torch
-from torch import nn
+from attrs import frozen
+from torch import Tensor, nn
 
+from seedance_server.engine.attention import STEP_ARGUMENT
 from seedance_server.engine.backend import TorchBackend
+from seedance_server.engine.candidates import BlockPasses
+from seedance_server.engine.errors import KernelsUnavailable
+from seedance_server.engine.kernels.attention import PagedRows
+from seedance_server.engine.kernels.decoder import Decoder, DecoderWeights
 from seedance_server.engine.kernels.library import KernelsMissing, open_library
 from seedance_server.engine.kernels.linear import PackedLinear
 from seedance_server.engine.kernels.weight_memory import WeightMemory
+from seedance_server.engine.kv_cache import KvGeometry
+from seedance_server.engine.model_probe import PromptRecorder, probe_prompts
+from seedance_server.engine.native_cache import NativeKvCache, NativeKvStep
+from seedance_server.engine.native_decoder import RotaryTables, find_decoder_obstacle, pack_decoder
+from seedance_server.engine.streams import CpuStreams, Streams
 
 __all__ = ["NATIVE_REVISION", "NativeBackend", "find_obstacle"]
 
 NATIVE_REVISION = 1
 """To be raised with every change to how a kernel rounds: it is part of the model's fingerprint."""
+
+_TOLERANCE = 0.1
+"""Largest relative distance of logits from the stock modules'. Rounding alone gives up to 0.03; a layer that
+computes something else gives 0.3 and more."""
 
 
 def find_obstacle(model: Any) -> str | None:
@@ -42,11 +58,139 @@ class NativeBackend(TorchBackend):
 
     def __init__(self) -> None:
         super().__init__()
+        self._passes = _NativePasses()
+        self.passes = self._passes
         self._memory = WeightMemory(open_library())
+        self._decoder: DecoderWeights | None = None
 
+    @torch.inference_mode()
     def adopt(self, model: Any) -> None:
-        """Swap the model's linear layers for packed ones, one after the other: each original is let go of."""
-        for parent in list(model.modules()):
-            for name, child in list(parent.named_children()):
-                if type(child) is nn.Linear and child.weight.dtype == torch.bfloat16:
-                    setattr(parent, name, PackedLinear.of(child, self._memory))
+        """Take over what the kernels compute, and prove it. An original is let go of once it is packed.
+
+        Raises:
+            KernelsUnavailable: The logits aren't the stock modules'. The model is of no use any more.
+        """
+        prompts = probe_prompts(model)
+        recorder = PromptRecorder(tuple(map(len, prompts)))
+        expected = _logits(model, prompts, recorder).float()
+        geometry = recorder.geometry(model.config.get_text_config(decoder=True))
+        if find_decoder_obstacle(model) is None:
+            rotaries = RotaryTables.of(model)
+            self._decoder = pack_decoder(model, geometry.windows, self._memory)
+            model.forward = _NativeForward(self._passes, rotaries)
+        else:
+            _swap_linears(model, self._memory)
+        found = _logits(model, prompts, self._probe_step(geometry, prompts)).float()
+        distance = float((found - expected).norm() / expected.norm())
+        if not distance <= _TOLERANCE:  # NaN included
+            raise KernelsUnavailable(f"the model's logits are off by {distance:.1%}")
+
+    def open_cache(
+        self,
+        geometry: KvGeometry,
+        *,
+        total_blocks: int,
+        block_size: int,
+        longest_chunk: int,
+        device: torch.device,
+        streams: Streams,
+    ) -> NativeKvCache:
+        """A cache that the kernels read."""
+        cache = NativeKvCache(
+            geometry,
+            total_blocks=total_blocks,
+            block_size=block_size,
+            longest_chunk=longest_chunk,
+            device=device,
+            streams=streams,
+        )
+        if self._decoder is not None:
+            cache.decoder = Decoder(self._decoder, cache.places, cache.pages)
+        return cache
+
+    def _probe_step(self, geometry: KvGeometry, prompts: list[Tensor]) -> NativeKvStep:
+        """A small cache that holds the prompts side by side, in blocks that don't."""
+        block_size, lengths = 16, list(map(len, prompts))
+        blocks = [-(-length // block_size) for length in lengths]
+        groups = len(geometry.groups)
+        cache = self.open_cache(
+            geometry,
+            total_blocks=groups * sum(blocks),
+            block_size=block_size,
+            longest_chunk=max(lengths),
+            device=torch.device("cpu"),
+            streams=CpuStreams(lambda: 0.0),
+        )
+        free = list(range(groups * sum(blocks)))
+        tables = [[[free.pop() for _ in range(count)] for count in blocks] for _ in range(groups)]
+        spans = [(0, length) for length in lengths]
+        return NativeKvStep(cache, PagedRows.of(spans, tables, rings=[None] * groups, block_size=block_size))
+
+
+class _NativePasses(BlockPasses):
+    """Knows the maxima of the logits that were computed last: the head's product brings them along."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._address, self._known = -1, torch.empty(0)
+
+    def keep(self, logits: Tensor, maxima: Tensor) -> None:
+        """Remember the newest logits' maxima; both are overwritten together."""
+        self._address, self._known = logits.data_ptr(), maxima
+
+    def maxima(self, logits: Tensor) -> Tensor:
+        """See `Passes.maxima`."""
+        if logits.data_ptr() == self._address and len(logits) <= len(self._known):
+            return self._known[: len(logits)].float()
+        return super().maxima(logits)
+
+
+@frozen
+class _Output:
+    """What a forward pass returns, as far as anybody asks."""
+
+    logits: Tensor
+
+
+@frozen(eq=False)
+class _NativeForward:
+    """Stands in for the forward pass of a model that runs on the kernels as a whole."""
+
+    passes: _NativePasses
+    rotaries: RotaryTables
+
+    def __call__(
+        self,
+        *,
+        input_ids: Tensor,
+        position_ids: Tensor,
+        use_cache: bool,  # noqa: ARG002 - ours is the cache
+        logits_to_keep: Tensor,
+        **arguments: Any,
+    ) -> _Output:
+        step: NativeKvStep = arguments[STEP_ARGUMENT]
+        tables = self.rotaries.up_to(int(position_ids.max()))
+        logits, maxima = step.cache.decoder.run(step.rows, input_ids[0], logits_to_keep, tables)
+        self.passes.keep(logits, maxima)
+        return _Output(logits[None])
+
+
+def _logits(model: Any, prompts: list[Tensor], step: object) -> Tensor:
+    """Of all rows of the packed prompts but the first, as the probe wants them."""
+    ids = torch.cat(prompts)
+    logits: Tensor = model(
+        input_ids=ids[None],
+        position_ids=torch.cat([torch.arange(len(prompt)) for prompt in prompts])[None],
+        use_cache=False,
+        logits_to_keep=torch.arange(1, len(ids)),
+        **{STEP_ARGUMENT: step},
+    ).logits[0]
+    return logits
+
+
+def _swap_linears(model: Any, memory: WeightMemory) -> None:
+    """Put packed layers in the place of plain linear ones, one after the other."""
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if type(child) is nn.Linear and child.weight.dtype == torch.bfloat16:
+                setattr(parent, name, PackedLinear.of(child, memory))

@@ -21,10 +21,17 @@ def obstacle(monkeypatch):
     monkeypatch.setattr(backend_choice, "find_obstacle", lambda _model: "the processor is old")
 
 
+@pytest.fixture(params=[None, "its head has a bias"])
+def rest(request):
+    """Why the kernels don't run the model as a whole."""
+    return request.param
+
+
 @pytest.fixture
-def native(monkeypatch):
+def native(monkeypatch, rest):
     """Nothing is; the backend itself is another test's subject."""
     monkeypatch.setattr(backend_choice, "find_obstacle", lambda _model: None)
+    monkeypatch.setattr(backend_choice, "find_decoder_obstacle", lambda _model: rest)
     made = object()
     monkeypatch.setattr(backend_choice, "NativeBackend", lambda: made)
     return made
@@ -43,10 +50,11 @@ def test_kernels_asked_for_by_name_are_an_error_where_they_do_not_run(obstacle):
 
 
 @pytest.mark.parametrize("kernels", ["auto", "native"])
-def test_kernels_are_taken_where_they_run(kernels, native, lines):
-    """By themselves, and said so."""
+def test_kernels_are_taken_where_they_run(kernels, native, rest, lines):
+    """By themselves, and said so, with how much of the model they compute."""
     assert choose_backend(_Model(), kernels, lines.append) is native
-    assert len(lines) == 1
+    whole = "linear layers and attention alone, since its head has a bias" if rest else "the whole decoder"
+    assert lines == [f"computing with the native kernels: {whole}"]
 
 
 def test_torch_is_taken_when_asked_for(native, lines):

@@ -4,6 +4,8 @@
 // are bfloat16 unless said otherwise. Shapes are the caller's promise: `bindings.py` checks them.
 #include <sys/mman.h>
 
+#include "attention.h"
+#include "decoder.h"
 #include "matmul.h"
 #include "threads.h"
 
@@ -12,7 +14,7 @@ using namespace seedance;
 extern "C" {
 
 // To be raised with every change to a signature below: a library from another time is refused.
-int seedance_interface() { return 1; }
+int seedance_interface() { return 2; }
 
 void* seedance_threads_start(int count) { return new Threads(count); }
 
@@ -58,6 +60,33 @@ void seedance_linear(void* threads, const bf16* x, int64_t rows, int64_t x_strid
   const std::lock_guard turn(pool.turn());
   const Packed packed{panels, columns, width};
   multiply(pool, Rows{x, rows, x_stride}, packed, StoreRows{y, y_stride, columns, bias, maxima, packed.count()});
+}
+
+// Stores keys [rows][heads][key_dim] and values [rows][heads][value_dim] of the step's rows, then attends: from queries
+// [rows][query_heads][key_dim] to out [rows][query_heads][value_dim].
+void seedance_attend(void* threads, const Step* step, const Reach* reach, const Pages* pages, int64_t query_heads,
+                     const bf16* queries, const bf16* keys, const bf16* values, bf16* out) {
+  Threads& pool = *static_cast<Threads*>(threads);
+  const std::lock_guard turn(pool.turn());
+  const int64_t key_row = pages->heads * pages->key_dim, value_row = pages->heads * pages->value_dim;
+  for (int64_t row = 0; row < step->rows; ++row)
+    write_slot(*pages, step->slot_of_row(reach->group, row), keys + row * key_row, values + row * value_row);
+  attend(pool, *step, *reach, *pages, Queries{queries, query_heads * pages->key_dim, query_heads}, step->rows,
+         [](int64_t row) { return row; }, out, query_heads * pages->value_dim);
+}
+
+void* seedance_decoder_open() { return new Decoder; }
+
+void seedance_decoder_close(void* decoder) { delete static_cast<Decoder*>(decoder); }
+
+// One forward pass of all rows of a step: ids[rows], and wanted[wanted_count] the ascending rows whose logits
+// [vocabulary] and maxima [panels] are written. planes[] are the cache's, rotaries[] the tables that the layers name.
+void seedance_decoder_run(void* decoder, void* threads, const Model* model, const Step* step, const Pages* planes,
+                          const Rotary* rotaries, const int64_t* ids, const int64_t* wanted, int64_t wanted_count,
+                          bf16* logits, bf16* maxima) {
+  Threads& pool = *static_cast<Threads*>(threads);
+  const std::lock_guard turn(pool.turn());
+  static_cast<Decoder*>(decoder)->run(pool, *model, *step, planes, rotaries, ids, wanted, wanted_count, logits, maxima);
 }
 
 }  // extern "C"

@@ -23,7 +23,7 @@ __all__ = ["REQUIRED_FEATURES", "KernelsMissing", "find_library", "missing_featu
 REQUIRED_FEATURES = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_bf16", "avx2", "fma")
 """As Linux spells them in /proc/cpuinfo; the compiler's flags are their twins."""
 
-_INTERFACE = 1  # of cpu.cpp
+_INTERFACE = 2  # of cpu.cpp
 _HERE = Path(__file__).parent
 _PROCESSOR = Path("/proc/cpuinfo")
 
@@ -41,6 +41,24 @@ _SIGNATURES: dict[str, tuple[type | None, tuple[type, ...]]] = {
             *(_address, _address, _integer, _integer),  # threads, x, rows, stride of x
             *(_address, _integer, _integer, _address),  # panels, columns, width, bias
             *(_address, _integer, _address),  # y, stride of y, maxima
+        ),
+    ),
+    "seedance_attend": (
+        None,
+        (
+            *(_address, _address, _address, _address, _integer),  # threads, step, reach, pages, query heads
+            *(_address, _address, _address, _address),  # queries, keys, values, out
+        ),
+    ),
+    "seedance_decoder_open": (_address, ()),
+    "seedance_decoder_close": (None, (_address,)),
+    "seedance_decoder_run": (
+        None,
+        (
+            *(_address, _address, _address),  # decoder, threads, model
+            *(_address, _address, _address),  # step, planes, rotary tables
+            *(_address, _address, _integer),  # ids, wanted rows, how many
+            *(_address, _address),  # logits, maxima
         ),
     ),
 }

@@ -104,21 +104,24 @@ inline int64_t tile_rows(int64_t left, int64_t most) {
 
 constexpr int64_t kRowsInCache = 192;  // rows that go through all panels together: they stay in the second-level cache
 
-// x times weights. finish(row, rows, panel, sums) gets float sums[rows][32] of each finished tile.
-template <class Finish>
+// x times weights, by groups of GROUP neighbouring panels. finish(row, rows, group, sums...) gets the float sums[rows][32]
+// of each panel of a finished group.
+template <int GROUP = 1, class Finish>
 void multiply(Threads& threads, const Rows& x, const Packed& weights, const Finish& finish) {
-  const int64_t panels = weights.count();
-  const int64_t together = std::max<int64_t>(1, panels / (8 * threads.count()));
-  threads.run((panels + together - 1) / together, [&](int64_t piece) {
-    alignas(64) float sums[kMostRows * kPanel];
-    const int64_t end = std::min(panels, (piece + 1) * together);
+  const int64_t groups = weights.count() / GROUP;
+  const int64_t together = std::max<int64_t>(1, groups / (8 * threads.count()));
+  threads.run((groups + together - 1) / together, [&](int64_t piece) {
+    alignas(64) float sums[GROUP][kMostRows * kPanel];
+    const int64_t end = std::min(groups, (piece + 1) * together);
     for (int64_t block = 0; block < x.count; block += kRowsInCache) {
       const int64_t block_end = std::min(x.count, block + kRowsInCache);
-      for (int64_t panel = piece * together; panel < end; ++panel) {
+      for (int64_t group = piece * together; group < end; ++group) {
         for (int64_t row = block, rows; row < block_end; row += rows) {
           rows = tile_rows(block_end - row, kMostRows);
-          multiply_rows<1>(static_cast<int>(rows), x.row(row), x.stride, weights, panel, sums);
-          finish(row, rows, panel, sums);
+          for (int g = 0; g < GROUP; ++g)
+            multiply_rows<1>(static_cast<int>(rows), x.row(row), x.stride, weights, group * GROUP + g, sums[g]);
+          if constexpr (GROUP == 1) finish(row, rows, group, sums[0]);
+          else finish(row, rows, group, sums[0], sums[1]);
         }
       }
     }

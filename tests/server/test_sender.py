@@ -15,7 +15,7 @@ from seedance_server.sender import Sender
 from seedance_server.tail import FrameTail, TailFrame
 from seedance_wire.codec import SUBPROTOCOLS, make_codec
 from seedance_wire.errors import RemoteProtocolError
-from seedance_wire.messages import Delta, ErrorCode, TokenLogprob
+from seedance_wire.messages import Delta, Error, ErrorCode, Flow, FlowAction, TokenLogprob
 
 
 class Sending:
@@ -183,6 +183,23 @@ async def test_sender_waits_for_frames_to_come_and_ends_with_the_last(autojump_c
         await sending.sender.run()
         assert sending.sender.sent_id == 4
         nursery.cancel_scope.cancel()
+
+
+async def test_sender_tells_the_pace_while_its_stream_lasts(autojump_clock) -> None:
+    """With the window of that moment; not behind the end, and never where it would be in the way."""
+    async with Sending(20, ends=False).at_work() as sending:
+        await trio.sleep(1)
+        sending.sender.note_flow(FlowAction.PAUSE)
+        await trio.sleep(1)
+        assert sending.frames[-1] == Flow(stream_id=9, action=FlowAction.PAUSE, window=32)
+        sending.tail.publish(sending.end)
+        await trio.sleep(1)
+        sending.sender.note_flow(FlowAction.RUN)
+        await trio.sleep(1)
+        assert isinstance(sending.frames[-1], Error)
+    sending = Sending(0)
+    sending.outbox.close()
+    sending.sender.note_flow(FlowAction.RUN)
 
 
 async def test_sender_ends_with_its_connection(autojump_clock) -> None:

@@ -85,6 +85,25 @@ async def test_cancelled_operation_leaves_the_queue():
     assert (queue.rows, queue.size) == (0, 0)
 
 
+async def test_queue_counts_what_waits_for_its_commit_or_is_in_it():
+    """What the writer has taken and doesn't bring back is still awaited; nothing is once all came to an end."""
+    queue = CommitQueue(LIMITS)
+    async with trio.open_nursery() as nursery:
+        for _ in range(3):
+            nursery.start_soon(queue.put, _operation())
+        await wait_all_tasks_blocked()
+        tickets = await queue.take()
+        assert (queue.rows, queue.unsettled) == (0, 3)
+        tickets[0].settle(Outcome("done"))
+        tickets[1].settle(Outcome("done"))
+        await wait_all_tasks_blocked()
+        assert queue.unsettled == 1
+        tickets[2].settle(Outcome("done"))
+    with trio.move_on_after(0):
+        await queue.put(_operation())
+    assert queue.unsettled == 0
+
+
 async def test_company_is_waited_for_as_long_as_told(mock_clock):
     """With an interval, a commit gathers until it is over or the commit is full."""
     queue = CommitQueue(evolve(LIMITS, commit_interval_s=0.002, commit_rows=3))

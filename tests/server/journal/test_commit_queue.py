@@ -86,7 +86,7 @@ async def test_cancelled_operation_leaves_the_queue():
 
 
 async def test_queue_counts_what_waits_for_its_commit_or_is_in_it():
-    """What the writer has taken and doesn't bring back is still awaited; nothing is once all came to an end."""
+    """What the writer has taken and doesn't bring back is still awaited; once all has ended, nothing."""
     queue = CommitQueue(LIMITS)
     async with trio.open_nursery() as nursery:
         for _ in range(3):

@@ -14,7 +14,7 @@ from seedance_server.engine.candidates import BlockPasses, Passes
 from seedance_server.engine.kv_cache import KvCache, KvGeometry
 from seedance_server.engine.streams import Streams
 
-__all__ = ["Backend", "TorchBackend", "choose_backend"]
+__all__ = ["Backend", "TorchBackend"]
 
 
 class Backend(Protocol):
@@ -78,8 +78,3 @@ class TorchBackend:
             device=device,
             streams=streams,
         )
-
-
-def choose_backend(_model: Any) -> Backend:
-    """The fastest backend that runs this model on this machine."""
-    return TorchBackend()

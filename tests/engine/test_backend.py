@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from seedance_server.engine.backend import TorchBackend, choose_backend
+from seedance_server.engine.backend import TorchBackend
 from seedance_server.engine.kv_cache import KvGeometry
 from seedance_server.engine.streams import CpuStreams
 
@@ -32,9 +32,3 @@ def test_torch_backend_opens_a_cache_of_the_size_asked_for(backend):
     )
     assert [plane.shape for plane in cache.keys] == [(40, 2, 4)] * 2
     assert [plane.shape for plane in cache.values] == [(40, 2, 8)] * 2
-
-
-def test_model_is_loaded_with_the_backend_that_is_chosen_for_it(load_tiny):
-    """There is one place that decides."""
-    loaded = load_tiny("llama")
-    assert loaded.backend.name == choose_backend(loaded.model).name

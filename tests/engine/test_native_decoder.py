@@ -72,7 +72,7 @@ def _model(name):
 @pytest.mark.parametrize("name", MODELS)
 @torch.inference_mode()
 def test_model_gives_the_logits_of_its_stock_modules(name):
-    """Biases, norms, windows, rotary positions, heads: as near to float32 as the stock modules, or 2 percent."""
+    """Biases, norms, windows, rotaries, heads: as near to float32 as the stock modules, or 2 percent."""
     try:
         open_library()
     except KernelsMissing as missing:

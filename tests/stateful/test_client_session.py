@@ -23,6 +23,7 @@ from seedance_wire.messages import (
     Refused,
     Resumed,
     Submit,
+    UserEvent,
     Welcome,
 )
 from seedance_wire.stored_form import load_frame
@@ -52,6 +53,7 @@ class SessionMachine(RuleBasedStateMachine):
         self.gaps = 0
         self.forgotten = 0
         self.withdrawn: set[int] = set()
+        self.reported: dict[int, tuple[UserEvent, ...]] = {}  # by the number of their message
         self.connect()
         self.flow()
 
@@ -83,6 +85,19 @@ class SessionMachine(RuleBasedStateMachine):
         number = waiting[pick % len(waiting)]
         self.session.withdraw(number)
         self.withdrawn.add(number)
+        self.pump()
+
+    @precondition(lambda self: self.session.unanswered < 8)
+    @rule()
+    def report(self) -> None:
+        events = (UserEvent(timestamp=1, user_id=len(self.reported), action="click"),)
+        self.reported[self.session.report(events)] = events
+        self.pump()
+
+    @precondition(lambda self: self.reported)
+    @rule(pick=picks)
+    def retry(self, pick: int) -> None:
+        self.session.retry(sorted(self.reported)[pick % len(self.reported)])
         self.pump()
 
     @precondition(lambda self: any(self.last_ids.values()))
@@ -174,6 +189,10 @@ class SessionMachine(RuleBasedStateMachine):
     def send(self, pick: int, limit: int) -> None:
         self.server.send_frames(self.streams()[pick % len(self.streams())], limit)
 
+    @rule()
+    def take_events_or_do_not(self) -> None:
+        self.server.takes_events = not self.server.takes_events
+
     @precondition(lambda self: self.server.session is not None)
     @rule()
     def checkpoint(self) -> None:
@@ -227,6 +246,17 @@ class SessionMachine(RuleBasedStateMachine):
             assert text == stream.text_to(self.last_ids[number])
 
     @invariant()
+    def events_that_count_as_safe_are_at_the_server(self) -> None:
+        if hasattr(self, "server") and not self.forgotten:
+            kept = {
+                batch_id: events
+                for session in self.server.sessions.values()
+                for batch_id, events in session.batches.items()
+            }
+            assert all(self.reported[batch_id] == events for batch_id, events in kept.items())
+            assert all(number in kept or self.session.keeps(number) for number in self.reported)
+
+    @invariant()
     def one_key_starts_one_generation(self) -> None:
         if hasattr(self, "server"):
             assert all(count <= 1 + self.forgotten for count in self.server.generations.values())
@@ -236,10 +266,15 @@ class SessionMachine(RuleBasedStateMachine):
             return
         if not self.linked:
             self.connect()
+        self.server.takes_events = True
         for _ in range(12):
             for stream in self.live():
                 stream.finish()
+            for number in self.reported:
+                self.session.retry(number)
+            self.pump()
             self.flow()
+            self.server.checkpoint()
         assert self.session.unanswered == self.session.open_streams == 0
         assert self.keys.keys() == self.answers.keys() | self.withdrawn
         assert self.truth.keys() == self.ends.keys()
@@ -279,6 +314,8 @@ class SessionMachine(RuleBasedStateMachine):
                     key = self.keys[event.sequence_id]
                     self.truth[event.stream_id] = self.server.session.by_key[key]  # type: ignore[union-attr]
                     self.texts[event.stream_id], self.last_ids[event.stream_id] = "", 0
+                case Refused() if event.sequence_id in self.reported:
+                    assert self.session.keeps(event.sequence_id)
                 case Refused():
                     self.answered(event.sequence_id, "refused")
                 case Delta() | Flush() | Error():

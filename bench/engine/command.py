@@ -24,7 +24,7 @@ from engine.peers import PEERS
 from engine.peers.ours import Ours
 from engine.report import report
 from engine.run import Attachment, Plan, compare
-from engine.workload import Tokenize
+from engine.workload import TEXTS, Tokenize
 from load import machine
 from server_process import ServerFailed, demo_model, stop_like_ctrl_c_on_sigterm
 
@@ -54,6 +54,13 @@ def _peers(text: str) -> list[str]:
     return names
 
 
+def _texts(text: str) -> list[str]:
+    kinds = [kind for kind in text.split(",") if kind]
+    if not set(kinds) <= set(TEXTS):
+        raise argparse.ArgumentTypeError(f"of {', '.join(TEXTS)}, separated by commas")
+    return kinds
+
+
 def _attachment(text: str) -> tuple[str, Attachment]:
     name, port, group = text.replace("@", "=").split("=")
     return name, Attachment(int(port), int(group))
@@ -67,6 +74,7 @@ def parser() -> argparse.ArgumentParser:
     add = made.add_argument
     add("--peers", type=_peers, default=list(PEERS), help=f"default {','.join(PEERS)}; '' for ours alone")
     add("--prepare", action="store_true", help="install the peers, each into its own environment, and stop")
+    add("--profile", action="store_true", help="take our engine's decode steps apart instead")
     add("--hold", action="store_true", help="start the peers, print how to attach them, wait for Ctrl-C")
     add(
         "--attach",
@@ -78,6 +86,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add("--streams", type=_numbers, default=[1, 8, 32, 64, 128], help="levels (default 1,8,32,64,128)")
     add("--arrivals", type=_numbers, default=[32], help="levels while prompts arrive (default 32)")
+    add("--texts", type=_texts, default=[], help=f"for one stream, of {','.join(TEXTS)} (default none)")
     add("--arrival-rate", type=float, default=2.0, help="prompts that arrive a second (default 2)")
     add("--rounds", type=int, default=5, help="times through all levels (default 5)")
     add("--prompt-tokens", type=int, default=60, help="tokens of a prompt (default 60)")
@@ -129,6 +138,12 @@ def _tokenizer(model: Path) -> Tokenize:
     return lambda text: tokenizer(text)["input_ids"]
 
 
+def _with_options(peer: Peer, flags: Sequence[str], journals: Path) -> Peer:
+    if not isinstance(peer, Ours):
+        return peer
+    return attrs.evolve(peer, flags=[*peer.flags, *flags], journal=journals / f"{peer.name}.db")
+
+
 def _commit() -> str:
     done = subprocess.run(
         ["git", "describe", "--always", "--dirty"],
@@ -152,13 +167,14 @@ def _compare(options: argparse.Namespace, model: Path) -> int:
         _say(f"{PEERS[name].title} is absent: {reason}; `--prepare --peers {name}` installs it")
     taken_at = datetime.now(UTC).isoformat(timespec="seconds")
     with tempfile.TemporaryDirectory(prefix="journal-", dir=options.results) as journal:
-        ours = Ours(options.server_flag, Path(journal) / "journal.db")
-        peers: list[Peer] = [ours, *(PEERS[name] for name in options.peers if name not in absent)]
+        chosen: list[Peer] = [Ours(), *(PEERS[name] for name in options.peers if name not in absent)]
+        peers = [_with_options(peer, options.server_flag, Path(journal)) for peer in chosen]
         plan = Plan(
             model=model,
             cores=options.cores,
             levels=options.streams,
             arrival_levels=options.arrivals,
+            texts=options.texts,
             arrival_rate=options.arrival_rate,
             rounds=options.rounds,
             first_round=1 + max((each.round for each in earlier), default=0),
@@ -194,6 +210,19 @@ def _compare(options: argparse.Namespace, model: Path) -> int:
     return 0
 
 
+def _profile(options: argparse.Namespace, model: Path) -> None:
+    from engine.step_profile import profile, profile_table  # noqa: PLC0415 - imports torch
+
+    taken_at = datetime.now(UTC).isoformat(timespec="seconds")
+    found = profile(model, options.streams, options.cores, _tokenizer(model), _say)
+    record = {"taken_at": taken_at, "commit": _commit(), "machine": machine(), **found}
+    path = options.results / f"profile-{taken_at.replace(':', '').replace('+0000', 'Z')}.json"
+    path.write_text(json.dumps(record, indent=1) + "\n")
+    path.with_suffix(".md").write_text(profile_table(record))
+    print(profile_table(record))
+    print(f"all figures in {path}")
+
+
 def write_record(
     path: Path, record: dict[str, Any], measured: Sequence[Measured], show: Callable[[str], None]
 ) -> None:
@@ -225,7 +254,9 @@ def main(arguments: Sequence[str]) -> int:
     status = 0
     try:
         model = Path(options.model_path or demo_model())
-        if options.hold:
+        if options.profile:
+            _profile(options, model)
+        elif options.hold:
             trio.run(_hold, options.peers, model, options.cores)
         else:
             status = _compare(options, model)

@@ -107,14 +107,17 @@ def figures_of_burst(answers: Sequence[Answer], tokens: int) -> Figures:
     _whole(answers, tokens)
     gaps = [gap for answer in answers for gap in answer.gaps_s]
     firsts = [answer.first_token_s for answer in answers]
+    # A piece may hold several tokens; over a whole answer it is all the same how they were packed.
+    per_token = [(answer.ended_s - answer.arrivals_s[0]) / max(1, tokens - 1) for answer in answers]
     spent_s = max(answer.ended_s for answer in answers) - min(answer.started_s for answer in answers)
     return {
         "tokens_per_s": len(answers) * tokens / spent_s,
+        "tpot_p50_ms": 1e3 * percentile(per_token, 0.5),
         "itl_p50_ms": 1e3 * percentile(gaps, 0.5),
         "itl_p99_ms": 1e3 * percentile(gaps, 0.99),
         "ttft_p50_ms": 1e3 * percentile(firsts, 0.5),
         "ttft_p99_ms": 1e3 * percentile(firsts, 0.99),
-        # How many tokens a piece holds: gaps between pieces of several tokens are no gaps between tokens.
+        # Gaps between pieces of several tokens are no gaps between tokens.
         "tokens_per_piece": len(answers) * tokens / sum(len(answer.arrivals_s) for answer in answers),
     }
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from engine.comparison import ARRIVALS, BURST, Measured, Spread, Verdict, ratio, spread, verdicts
+from engine.workload import TEXTS
 
 __all__ = ["markdown_table", "report"]
 
 BURST_COLUMNS = (
     ("tokens/s", "tokens_per_s", 1),
+    ("ms a token", "tpot_p50_ms", 1),
+    ("tokens a piece", "tokens_per_piece", 1),
     ("ITL P50 ms", "itl_p50_ms", 1),
     ("ITL P99 ms", "itl_p99_ms", 1),
     ("TTFT P50 ms", "ttft_p50_ms", 0),
@@ -22,6 +25,7 @@ ARRIVAL_COLUMNS = (
     ("TTFT P50 of arrivals ms", "ttft_p50_ms", 0),
 )
 ABSENT = "-"
+OURS = ("ours", "plain")
 
 
 def markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -96,6 +100,17 @@ def report(measured: Sequence[Measured], titles: Mapping[str, str]) -> str:
             "Streams that go on while new prompts arrive. Last: our ITL P99 over theirs.",
             _mode_table(measured, titles, ARRIVALS, ARRIVAL_COLUMNS, "itl_p99_ms"),
         ]
-    rows = [_verdict_row(verdict) for verdict in verdicts(measured)]
-    parts += ["Targets.", markdown_table(["target", "bound", "measured", ""], rows)]
+    for kind in TEXTS:
+        if _levels(measured, kind):
+            parts += [
+                f"One stream that writes: {kind}. Last: our tokens/s over theirs.",
+                _mode_table(measured, titles, kind, BURST_COLUMNS[:4], "tokens_per_s"),
+            ]
+    for name in OURS:
+        if name in titles:
+            rows = [_verdict_row(verdict) for verdict in verdicts(measured, ours=name)]
+            parts += [
+                f"Targets of {titles[name]}.",
+                markdown_table(["target", "bound", "measured", ""], rows),
+            ]
     return "\n\n".join(parts) + "\n"

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 from attrs import frozen
 
@@ -18,15 +20,20 @@ from engine.comparison import ARRIVALS, BURST, Measured
 from engine.engine_process import EngineProcess, attached, running
 from engine.measurement import arrivals, burst, figures_of_arrivals, figures_of_burst
 from engine.peer import Peer
-from engine.workload import Tokenize, poisson_times
+from engine.workload import Tokenize, poisson_times, text_request
 from engine.workload import burst as burst_requests
 
 __all__ = ["Attachment", "Plan", "compare", "order"]
 
 # Residents answer for so long that many others arrive meanwhile.
 RESIDENT_TOKENS = 128
+# Long enough for a text to begin to repeat itself.
+TEXT_TOKENS = 128
 # Longer than any engine takes for the residents; what is left over is not sent.
 ARRIVALS_SPAN_S = 60.0
+
+
+Job: TypeAlias = Callable[[EngineProcess], Awaitable[Measured]]
 
 
 @frozen
@@ -51,6 +58,7 @@ class Plan:
         cores: Processors for servers and client alike.
         levels: Numbers of streams for bursts.
         arrival_levels: Numbers of residents for arrivals.
+        texts: Kinds of text for a single stream, of `workload.TEXTS`.
         arrival_rate: Arrivals a second.
         rounds: Times through all of it.
         first_round: The number of the first round: later ones don't repeat the prompts of earlier runs.
@@ -63,6 +71,7 @@ class Plan:
     cores: Sequence[int]
     levels: Sequence[int]
     arrival_levels: Sequence[int]
+    texts: Sequence[str]
     arrival_rate: float
     rounds: int
     first_round: int
@@ -78,7 +87,7 @@ def order(names: Sequence[str], number: int) -> list[str]:
 
 
 async def _measure_burst(
-    engine: EngineProcess, plan: Plan, streams: int, number: int, tokenize: Tokenize
+    plan: Plan, streams: int, number: int, tokenize: Tokenize, engine: EngineProcess
 ) -> Measured:
     requests = burst_requests(f"burst {number}", streams, plan.prompt_tokens, plan.max_tokens, tokenize)
     answers = await burst(engine.peer.connect(engine.port), requests)
@@ -86,7 +95,7 @@ async def _measure_burst(
 
 
 async def _measure_arrivals(
-    engine: EngineProcess, plan: Plan, streams: int, number: int, tokenize: Tokenize
+    plan: Plan, streams: int, number: int, tokenize: Tokenize, engine: EngineProcess
 ) -> Measured:
     residents = burst_requests(f"stay {number}", streams, plan.prompt_tokens, RESIDENT_TOKENS, tokenize)
     times_s = poisson_times(f"times {number}", plan.arrival_rate, ARRIVALS_SPAN_S)
@@ -95,10 +104,28 @@ async def _measure_arrivals(
     return Measured(engine.peer.name, ARRIVALS, streams, number, figures_of_arrivals(found, RESIDENT_TOKENS))
 
 
+async def _measure_text(kind: str, number: int, engine: EngineProcess) -> Measured:
+    answers = await burst(engine.peer.connect(engine.port), [text_request(kind, number, TEXT_TOKENS)])
+    return Measured(engine.peer.name, kind, 1, number, figures_of_burst(answers, TEXT_TOKENS))
+
+
 async def _warm(engine: EngineProcess, name: str, plan: Plan, tokenize: Tokenize, streams: int) -> None:
     """Let it fault in what the others pushed out, before the clock runs."""
     requests = burst_requests(f"warm {name}", streams, plan.prompt_tokens, 4, tokenize)
     await burst(engine.peer.connect(engine.port), requests)
+
+
+def _jobs(plan: Plan, number: int, tokenize: Tokenize) -> list[tuple[str, int, Job]]:
+    """Return what is measured in this round: its mode, its level, and how."""
+    level = (number, tokenize)
+    return [
+        *((BURST, streams, partial(_measure_burst, plan, streams, *level)) for streams in plan.levels),
+        *(
+            (ARRIVALS, count, partial(_measure_arrivals, plan, count, *level))
+            for count in plan.arrival_levels
+        ),
+        *((kind, 1, partial(_measure_text, kind, number)) for kind in plan.texts),
+    ]
 
 
 async def compare(
@@ -134,16 +161,14 @@ async def compare(
             engine.hold()
             engines[peer.name] = engine
         for number in range(plan.first_round, plan.first_round + plan.rounds):
-            jobs = [(_measure_burst, streams) for streams in plan.levels]
-            jobs += [(_measure_arrivals, streams) for streams in plan.arrival_levels]
-            for job, streams in jobs:
+            for mode, streams, job in _jobs(plan, number, tokenize):
                 for name in order(list(engines), number):
                     engine = engines[name]
                     if engine.peer.levels and streams not in engine.peer.levels:
                         continue
                     engine.wake()
-                    await _warm(engine, f"{number} {streams} {job.__name__}", plan, tokenize, 1)
-                    result = await job(engine, plan, streams, number, tokenize)
+                    await _warm(engine, f"{number} {streams} {mode}", plan, tokenize, 1)
+                    result = await job(engine)
                     engine.hold()
                     measured.append(result)
                     shown = ", ".join(f"{key} {value:.1f}" for key, value in result.figures.items())

@@ -22,8 +22,8 @@ from figures import Answer
 __all__ = ["EventLines", "PeerError", "is_healthy", "stream_completion"]
 
 READ_BYTES = 65_536
-# A burst of 128 streams on two cores takes half a minute; far beyond that the server hangs.
-ANSWER_TIMEOUT_S = 300.0
+# A burst of 128 streams on two cores takes half a minute; a server far beyond that hangs.
+ANSWER_TIMEOUT_S = 120.0
 
 
 class PeerError(Exception):

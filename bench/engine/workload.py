@@ -12,7 +12,7 @@ from itertools import accumulate
 
 from attrs import frozen
 
-__all__ = ["Request", "Tokenize", "burst", "poisson_times", "prompt"]
+__all__ = ["TEXTS", "Request", "Tokenize", "burst", "poisson_times", "prompt", "text_request"]
 
 Tokenize = Callable[[str], Sequence[int]]
 """Text to token ids, as the engines do it: with the beginning-of-sequence token, where the model has one."""
@@ -55,6 +55,19 @@ def prompt(seed: str, tokens: int, tokenize: Tokenize) -> str:
         else:
             words.append(dice.choice(vocabulary))
     raise ValueError(f"no text of {tokens} tokens was found")
+
+
+TEXTS = {
+    "code": "# Returns the numbers from first to last.\ndef numbers(first, last):\n    result = []\n",
+    "list": "The names of the months and their numbers:\n1. January: 1\n2. February: 2\n3. March: 3\n",
+    "story": "Once upon a time there was a clockmaker who lived by the sea. One winter evening",
+}
+"""Texts that repeat themselves more and less: what drafts taken from the text itself are good for."""
+
+
+def text_request(kind: str, number: int, max_tokens: int) -> Request:
+    """Return a request for one of `TEXTS`, which differs from round to round from its first word on."""
+    return Request(f"Part {number}\n\n{TEXTS[kind]}", max_tokens)
 
 
 def burst(name: str, streams: int, prompt_tokens: int, max_tokens: int, tokenize: Tokenize) -> list[Request]:

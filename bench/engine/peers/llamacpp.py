@@ -76,7 +76,7 @@ class LlamaCpp:
             *("--host", "127.0.0.1", "--port", str(port)),
             *("--threads", str(len(cores)), "--threads-batch", str(len(cores))),
             *("--parallel", str(SLOTS), "--ctx-size", str(SLOTS * CONTEXT_PER_SLOT)),
-            *("--threads-http", str(SLOTS + 4), "--no-webui"),
+            *("--threads-http", str(SLOTS + 4), "--no-ui"),
         ]
         return Launch(command)
 

@@ -53,7 +53,7 @@ class Ours:
         """Serve with the defaults."""
         command = [
             *(sys.executable, "-m", "seedance_server", "--model-path", str(model)),
-            *("--port", str(port), "--log-level", "warning"),
+            *("--host", "127.0.0.1", "--port", str(port), "--log-level", "warning"),
             *(("--journal", str(self.journal)) if self.journal else ()),
             *self.flags,
         ]

@@ -45,7 +45,7 @@ class TransformersServe:
         command = [
             *(str(self.environment.program("transformers")), "serve", str(model)),
             *("--host", "127.0.0.1", "--port", str(port), "--device", "cpu", "--dtype", "bfloat16"),
-            *("--continuous-batching", "--cb-num-blocks", "2048", "--cb-max-batch-tokens", "2048"),
+            *("--continuous-batching", "--cb-num-blocks", "256", "--cb-max-batch-tokens", "1024"),
         ]
         return Launch(command, {"OMP_NUM_THREADS": str(len(cores)), "HF_HUB_OFFLINE": "1"})
 

@@ -18,7 +18,7 @@ FIGURES = {"tokens_per_s": 10.0, "itl_p50_ms": 1.0, "itl_p99_ms": 2.0, "ttft_p50
 def test_options_have_the_defaults_that_the_targets_are_about() -> None:
     """Without options it is the comparison that is published."""
     options = parser().parse_args([])
-    assert options.peers == ["vllm", "transformers", "llamacpp"]
+    assert options.peers == ["plain", "vllm", "transformers", "llamacpp"]
     assert (options.streams, options.arrivals, options.rounds) == ([1, 8, 32, 64, 128], [32], 5)
     assert (options.prompt_tokens, options.max_tokens) == (60, 48)
 
@@ -35,7 +35,7 @@ def test_options_refuse_a_peer_that_there_is_not(capsys: pytest.CaptureFixture[s
     """A typing error is not measured as an absence."""
     with pytest.raises(SystemExit):
         parser().parse_args(["--peers", "vlm"])
-    assert "vllm, transformers, llamacpp" in capsys.readouterr().err
+    assert "plain, vllm, transformers, llamacpp" in capsys.readouterr().err
 
 
 def test_record_is_written_with_table_and_picture(tmp_path: Path) -> None:

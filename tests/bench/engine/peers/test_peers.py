@@ -71,7 +71,7 @@ def test_ours_runs_with_its_defaults_and_a_journal_of_its_own(tmp_path: Path) ->
     ours = Ours(("--threads", "1"), tmp_path / "j.db")
     command = ours.launch(Path("/m"), 8123, [0]).command
     assert command[3:] == [
-        *("--model-path", "/m", "--port", "8123", "--log-level", "warning"),
+        *("--model-path", "/m", "--host", "127.0.0.1", "--port", "8123", "--log-level", "warning"),
         *("--journal", str(tmp_path / "j.db"), "--threads", "1"),
     ]
 

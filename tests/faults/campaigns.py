@@ -38,18 +38,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="of all choices")
     options = parser.parse_args(arguments)
     structlog.configure(processors=[_drop])
-    tallies = [offset_campaign(every=options.every, report=_report("bytes"))]
+    tallies: list[Tally] = []
+    try:
+        _run(options, tallies)
+    finally:  # what was found out by then is worth knowing, whatever ended it
+        sys.stdout.write(table(tallies))
+    return _judge(tallies)
+
+
+def _run(options: argparse.Namespace, tallies: list[Tally]) -> None:
+    tallies.append(offset_campaign(every=options.every, report=_report("bytes")))
     share = options.faults // len(SUBPROTOCOLS) + 1
     for subprotocol in SUBPROTOCOLS:
         report = _report(subprotocol)
         tallies.append(simulated_campaign(share, seed=options.seed, subprotocol=subprotocol, report=report))
-    with tempfile.TemporaryDirectory() as directory:
-        report = _report("kills")
-        run = partial(kill_campaign, Path(directory), options.kills, seed=options.seed, report=report)
-        if options.kills:
+    if options.kills:
+        with tempfile.TemporaryDirectory() as directory:
+            report = _report("kills")
+            run = partial(kill_campaign, Path(directory), options.kills, seed=options.seed, report=report)
             tallies.append(trio.run(run))
-    sys.stdout.write(table(tallies))
-    return _judge(tallies)
 
 
 def _judge(tallies: Sequence[Tally]) -> int:

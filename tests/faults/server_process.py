@@ -22,7 +22,7 @@ __all__ = ["ServerProcess", "free_port", "server_process"]
 
 _READY = "seedance-server ready on "
 _LOOK_S = 0.02
-START_TIMEOUT_S = 120.0
+START_TIMEOUT_S = 300.0
 """PyTorch on a machine that is busy with other things takes its time."""
 STOP_TIMEOUT_S = 60.0
 
@@ -62,6 +62,12 @@ class ServerProcess:
     def log(self) -> str:
         """What the current life, or the last one, wrote to stderr."""
         return (self.directory / f"err-{self.starts}").read_text(errors="replace")
+
+    @property
+    def pid(self) -> int:
+        """The process of the current life."""
+        assert self._process is not None
+        return self._process.pid
 
     @property
     def is_running(self) -> bool:

@@ -155,6 +155,9 @@ class Application:
     def _forget(self) -> None:
         self.lose()
         self.waiting, self.streams, self.put_off = {}, {}, []
+        for story in self.stories:
+            if story.over:
+                story.taken = len(story.given)  # what a process was given and hadn't taken is gone with it
         self.checkpoint = self.numbers_before = 0
 
     def _ask_anew(self, stories: list[Story]) -> None:

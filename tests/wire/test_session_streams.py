@@ -55,6 +55,14 @@ def test_stream_that_has_nothing_yet_shows_no_digest() -> None:
     assert streams.resume(1, connection) == Resume(stream_id=1, last_processed_id=0)
 
 
+def test_number_of_a_stream_from_a_bookmark_is_not_used_again() -> None:
+    """Its session may be lost before the server has said a word of it."""
+    streams = SessionStreams()
+    streams.begin_from(BOOKMARK)
+    assert [stream.number for stream in streams.lose_all()] == [3]
+    assert (streams.number(1), streams.stream_id(3)) == (4, None)
+
+
 @pytest.mark.parametrize(("taken_id", "said"), [(0, 0), (2, 2), (3, None), (4, None)])
 def test_resume_tells_what_waits_for_the_application(taken_id: int, said: int | None) -> None:
     """What it has not taken still fills the window; where nothing waits there is nothing to say."""

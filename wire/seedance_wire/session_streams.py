@@ -186,5 +186,6 @@ class SessionStreams:
         lost = list(self._live.values())
         self._live.clear()
         self._ended.clear()
-        self._base = self._highest
+        # One from a bookmark has its number, though the server never gave it out here.
+        self._base = self._highest = max([self._highest, *(stream.number for stream in lost)])
         return lost

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from attrs import frozen
 
 from seedance_server.config import Config
-from seedance_server.engine.config import DtypeName, KernelsName, ReuseName
+from seedance_server.engine.config import DeterministicName, DtypeName, KernelsName, ReuseName
 from seedance_server.engine_loop import GenerationEngine
 from seedance_wire.messages import ChatMessage
 
@@ -138,11 +138,14 @@ def load_served_model(config: Config, progress: Callable[[str], None]) -> Served
             prefix_reuse=cast("ReuseName", config.prefix_reuse),
             session_kv_ttl_s=config.session_kv_ttl_s,
             max_context=config.max_context_tokens,
+            deterministic=cast("DeterministicName", config.deterministic),
+            speculative_tokens=config.speculative_tokens,
             threads=config.threads,
         ),
     )
     progress(engine.describe_pool())
     engine.bind_thread()
+    progress(engine.prove_invariance())
     # By the model's context: what the KV pool allows below that, the engine refuses with its own reason.
     longest = min(model.context_length, config.max_context_tokens or model.context_length)
     encoder = PromptEncoder(model.tokenizer, context_length=longest)

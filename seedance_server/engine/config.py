@@ -9,10 +9,20 @@ from typing import Any, Literal, TypeAlias
 from attrs import Attribute, field, frozen
 from attrs.validators import in_
 
-__all__ = ["DTYPES", "DtypeName", "EngineConfig", "KernelsName", "ReuseName"]
+__all__ = [
+    "DETERMINISTIC",
+    "DTYPES",
+    "DeterministicName",
+    "DtypeName",
+    "EngineConfig",
+    "KernelsName",
+    "ReuseName",
+]
 
 DtypeName: TypeAlias = Literal["auto", "float32", "bfloat16", "float16"]
 DTYPES: tuple[DtypeName, ...] = ("auto", "float32", "bfloat16", "float16")
+DeterministicName: TypeAlias = Literal["auto", "on", "off"]
+DETERMINISTIC: tuple[DeterministicName, ...] = ("auto", "on", "off")
 ReuseName: TypeAlias = Literal["on", "off"]
 KernelsName: TypeAlias = Literal["auto", "torch", "native"]
 
@@ -46,6 +56,8 @@ class EngineConfig:
         session_kv_ttl_s: For so many seconds the blocks of a session's newest turn go after all others, when
             room is needed. 300: people read and write that long.
         max_context: Longest prompt plus answer in tokens. None: what the model allows.
+        deterministic: "on" to refuse to serve where output depends on what else runs, "auto" to take the
+            trouble and say whether it was enough, "off" to take none: no row of padding for a lonely row.
         speculative_tokens: Longest draft that is run along with a sequence's last token, where the batch is
             small and the text repeats itself; 0 for none. 7 make a step of 8 rows, which costs little more
             than one of a single row.
@@ -63,5 +75,6 @@ class EngineConfig:
     prefix_reuse: ReuseName = field(default="on", validator=in_(("on", "off")))
     session_kv_ttl_s: int = field(default=300, validator=_positive)
     max_context: int | None = field(default=None, validator=_positive)
+    deterministic: DeterministicName = field(default="auto", validator=in_(DETERMINISTIC))
     speculative_tokens: int = field(default=7, validator=_not_negative)
     threads: int | None = field(default=None, validator=_positive)

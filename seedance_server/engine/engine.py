@@ -1,9 +1,10 @@
 """Batched generation: many requests in, tokens out, one `step` at a time.
 
-A step is schedule -> run -> sample -> postprocess. The invariant: what a sequence gets follows from the
-model, its ids, parameters and seed, never from its neighbours, the chunks its prompt was cut into, or the
-time; a failure of one sequence ends that sequence. It owns the pool, the cache and all sequences, and knows
-nothing of clients, sockets or event loops. All methods but `Engine.check` belong to one thread.
+A step is schedule -> run -> sample -> postprocess. What a sequence gets follows from its logits, parameters
+and seed; that its logits don't depend on its neighbours or on how its prompt was cut is up to the kernels, so
+`Engine.prove_invariance` looks. The invariant: a failure of one sequence ends that sequence. It owns the
+pool, the cache and all sequences, and knows nothing of clients, sockets or event loops. All methods but
+`Engine.check` belong to one thread.
 """
 
 import secrets
@@ -13,26 +14,27 @@ from collections.abc import Callable
 import torch
 
 from seedance_server.engine.batch import Batch, Chunk
-from seedance_server.engine.block_pool import BlockPool, blocks_for
+from seedance_server.engine.block_pool import BlockPool
 from seedance_server.engine.config import EngineConfig
 from seedance_server.engine.continuation import take_up
 from seedance_server.engine.engine_statistics import EngineStatistics
 from seedance_server.engine.errors import (
     ContextLengthExceeded,
     ContinuationMismatch,
-    InsufficientMemory,
     InvalidParameter,
     KvCapacityExceeded,
-    KvPoolTooSmall,
     RequestError,
 )
 from seedance_server.engine.generation import Generation
+from seedance_server.engine.invariance import prove_invariance
 from seedance_server.engine.memory import available_memory
 from seedance_server.engine.model_loader import LoadedModel
 from seedance_server.engine.model_runner import ModelRunner
+from seedance_server.engine.pool_size import describe_pool, pool_blocks
 from seedance_server.engine.prefill_budget import PrefillBudget
-from seedance_server.engine.sampler import RowLogprobs, SampledTokens, Sampler, SamplingRow
+from seedance_server.engine.sampler import RowLogprobs, SampledTokens, Sampler
 from seedance_server.engine.sampling_params import SamplingParams
+from seedance_server.engine.sampling_rows import sampling_rows
 from seedance_server.engine.scheduler import Scheduler
 from seedance_server.engine.sequence import (
     Finish,
@@ -49,9 +51,6 @@ from seedance_server.engine.speculation import Speculation
 from seedance_server.engine.streams import open_streams
 
 __all__ = ["Engine"]
-
-_DEFAULT_SHARE_OF_MEMORY = 2
-"""The pool takes one part in this many of the available memory; activations and other processes need some."""
 
 
 _LONGEST_REST_S = 0.25
@@ -96,9 +95,10 @@ class Engine:
         self._entropy = entropy
         self._sleep = sleep
         context = min(model.context_length, config.max_context or model.context_length)
+        blocks = pool_blocks(model.geometry, config, context, available_memory(model.device))
         rings = model.geometry.rings(config.block_size, config.prefill_budget_tokens)
         windows = model.geometry.groups if config.prefix_reuse == "on" else ()
-        self._pool = BlockPool(_pool_size(model, config, rings, context), config.block_size, rings, windows)
+        self._pool = BlockPool(blocks, config.block_size, rings, windows)
         self._context = context  # as the model and the operator would have it
         self.context_length = min(context, self._pool.capacity_tokens)
         self._streams = open_streams(model.device, clock)
@@ -110,7 +110,8 @@ class Engine:
             device=model.device,
             streams=self._streams,
         )
-        self._runner = ModelRunner(model, cache, self._streams)
+        least_rows = 1 if config.deterministic == "off" else model.backend.least_rows
+        self._runner = ModelRunner(model, cache, self._streams, least_rows=least_rows)
         self._sampler = Sampler(model.vocab_size, model.backend.passes)
         self._prefill_budget = PrefillBudget(
             config.prefill_budget_tokens,
@@ -130,15 +131,25 @@ class Engine:
 
     def describe_pool(self) -> str:
         """Returns one line for whoever starts the server: how large the KV pool is, and what that allows."""
-        size_mib = self._pool.total * self._model.geometry.block_bytes(self._config.block_size) / 2**20
-        line = f"KV pool of {size_mib:,.1f} MiB in {self._pool.total:,} blocks"
-        if self.context_length < self._context:
-            return (
-                f"{line}: it shortens the context to {self.context_length:,} of {self._context:,} tokens "
-                "(--kv-memory)"
+        return describe_pool(self._pool, self._model.geometry, self._context)
+
+    def prove_invariance(self) -> str:
+        """Look whether output depends on company; before the first request, on the thread that will step.
+
+        Returns:
+            One line for whoever starts the server.
+
+        Raises:
+            NotDeterministic: It does, and the config wants it not to.
+        """
+        with self._streams.compute():
+            return prove_invariance(
+                self._config.deterministic,
+                self._runner,
+                self._pool,
+                vocab_size=self._model.vocab_size,
+                longest_chunk=self._config.prefill_budget_tokens,
             )
-        fitting = self._pool.total // self._pool.blocks_for(self._context)
-        return f"{line}: {fitting:,} sequences of the whole context of {self._context:,} tokens"
 
     def bind_thread(self) -> None:
         """Set torch's threads for the calling thread; call it once on the one that will call `step`."""
@@ -299,7 +310,11 @@ class Engine:
             before = self._streams.mark()
             logits = self._runner.run(batch)
             after = self._streams.mark()
-            rows = [row for chunk in batch.sampled for row in self._sampling_rows(chunk)]
+            rows = [
+                row
+                for chunk in batch.sampled
+                for row in sampling_rows(chunk, self._generations[chunk.sequence.id].banned_ids)
+            ]
             sampled = self._sampler.sample(logits, rows)
         forward_end = started + self._streams.seconds_between(before, after)
         self._scheduler.complete(batch)
@@ -309,23 +324,6 @@ class Engine:
         self._step_s = now - started
         self._prefill_budget.note(batch.tokens, self._step_s)
         return self._postprocess(batch, sampled, forward_end, now)
-
-    def _sampling_rows(self, chunk: Chunk) -> list[SamplingRow]:
-        """One for the token after the sequence's last, and one for that after each of its draft."""
-        sequence = chunk.sequence
-        output_ids = [*sequence.output_ids, *chunk.draft]
-        position = sequence.completion_tokens
-        return [
-            SamplingRow(
-                params=sequence.request.params,
-                seed=sequence.seed,
-                position=position + ahead,
-                prompt_ids=sequence.request.prompt_ids,
-                output_ids=output_ids[: position + ahead] if chunk.draft else output_ids,
-                banned_ids=self._generations[sequence.id].banned_ids(ahead),
-            )
-            for ahead in range(chunk.sampled_rows)
-        ]
 
     def _postprocess(
         self, batch: Batch, sampled: SampledTokens, forward_end: float, now: float
@@ -400,19 +398,3 @@ class Engine:
         self._scheduler.remove(sequence)
         self._speculation.forget(generation.sequence)
         del self._generations[generation.sequence.id]
-
-
-def _pool_size(model: LoadedModel, config: EngineConfig, rings: tuple[int | None, ...], context: int) -> int:
-    """Blocks in the pool: what the config or the memory allows, and no more than could ever be used."""
-    block_bytes = model.geometry.block_bytes(config.block_size)
-    available = available_memory(model.device)
-    memory = config.kv_memory_bytes or available // _DEFAULT_SHARE_OF_MEMORY
-    if memory > available:
-        raise InsufficientMemory(memory, available)
-    useful = config.max_sequences * blocks_for(context, config.block_size, rings)
-    least = blocks_for(2 * config.block_size, config.block_size, rings)
-    if memory < least * block_bytes:
-        if config.kv_memory_bytes is None:
-            raise InsufficientMemory(least * block_bytes, memory)
-        raise KvPoolTooSmall(least * block_bytes, memory)
-    return min(memory // block_bytes, useful)

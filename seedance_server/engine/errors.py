@@ -23,6 +23,9 @@ fault: no paths of the server in a RequestError, no traceback text anywhere. The
 """
 # ruff: noqa: N818 - these names are the words of the domain; "Error" is added only where the word needs it
 
+from collections.abc import Callable
+from math import ceil, floor
+
 from attrs import define
 
 __all__ = [
@@ -38,6 +41,7 @@ __all__ = [
     "ModelFileError",
     "ModelLoadError",
     "ModelNotFound",
+    "NotDeterministic",
     "NumericalError",
     "OutOfDeviceMemory",
     "RequestError",
@@ -46,14 +50,26 @@ __all__ = [
 ]
 
 
-def _size(size_bytes: int) -> str:
+def _size(size_bytes: int, to_whole: Callable[[float], int]) -> str:
     """A size in the unit that leaves one to four digits before the point."""
     size, unit = float(size_bytes), "B"
     for larger in ("KiB", "MiB", "GiB"):
         if size < 1024:
             break
         size, unit = size / 1024, larger
-    return f"{size:,.1f} {unit}" if size < 10 and unit != "B" else f"{size:,.0f} {unit}"
+    if size < 10 and unit != "B":
+        return f"{to_whole(10 * size) / 10:,.1f} {unit}"
+    return f"{to_whole(size):,} {unit}"
+
+
+def _at_least(size_bytes: int) -> str:
+    """What is needed, rounded up: whoever provides what the message says has enough."""
+    return _size(size_bytes, ceil)
+
+
+def _at_most(size_bytes: int) -> str:
+    """What there is, rounded down: it never looks as much as what is needed."""
+    return _size(size_bytes, floor)
 
 
 class EngineError(Exception):
@@ -213,8 +229,8 @@ class InsufficientMemory(ModelLoadError):
     def __str__(self) -> str:
         there = "more than there is"
         if self.available_bytes is not None:
-            there = f"{_size(self.available_bytes)} available"
-        needed = f"{_size(self.needed_bytes)} of memory needed"
+            there = f"{_at_most(self.available_bytes)} available"
+        needed = f"{_at_least(self.needed_bytes)} of memory needed"
         return f"{needed}, {there}: choose a smaller model, context or KV pool"
 
 
@@ -231,8 +247,8 @@ class KvPoolTooSmall(ModelLoadError):
     given_bytes: int
 
     def __str__(self) -> str:
-        given = f"--kv-memory gives {_size(self.given_bytes)}"
-        return f"the KV pool needs {_size(self.needed_bytes)} at least, {given}"
+        given = f"--kv-memory gives {_at_most(self.given_bytes)}"
+        return f"the KV pool needs {_at_least(self.needed_bytes)} at least, {given}"
 
 
 @define
@@ -247,6 +263,23 @@ class KernelsUnavailable(ModelLoadError):
 
     def __str__(self) -> str:
         return f"the native kernels can't be used: {self.reason} (--kernels)"
+
+
+@define
+class NotDeterministic(ModelLoadError):
+    """Output depends on what else runs, on this machine, and the operator wants it not to.
+
+    Attributes:
+        reason: What changed the logits.
+    """
+
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"output depends on what else runs here: logits change when {self.reason} "
+            "(--deterministic auto serves nevertheless)"
+        )
 
 
 class ComputeError(EngineError):

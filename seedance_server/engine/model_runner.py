@@ -2,8 +2,9 @@
 
 All rows of a step stand side by side in one batch of one, whatever sequences they belong to; the stock model
 sees ordinary hidden states and our attention keeps the sequences apart. The invariant: a sequence's logits
-follow from its own tokens. So no linear layer ever sees a single row (for which libraries switch to another
-kernel, with other rounding): a lonely row gets idle neighbours, as many as the backend says.
+follow from its own tokens, but for rounding. Libraries switch to another kernel, with other rounding, for a
+single row: a lonely one gets idle neighbours, as many as its backend needs. Whether that is enough to have
+the same bits in any company, `invariance.py` tells.
 """
 
 import torch
@@ -25,11 +26,14 @@ class ModelRunner:
         loaded: The model.
         cache: Where its keys and values are kept.
         streams: Those of its device.
+        least_rows: Fewest rows of a forward pass; None for what the backend needs to round alike.
     """
 
-    def __init__(self, loaded: LoadedModel, cache: KvCache, streams: Streams) -> None:
+    def __init__(
+        self, loaded: LoadedModel, cache: KvCache, streams: Streams, *, least_rows: int | None = None
+    ) -> None:
         self._model = loaded.model
-        self._least_rows = loaded.backend.least_rows
+        self._least_rows = loaded.backend.least_rows if least_rows is None else least_rows
         self._cache = cache
         self._streams = streams
 

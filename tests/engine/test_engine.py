@@ -5,14 +5,12 @@ import torch
 from attrs import evolve
 from hypothesis import given
 
-from seedance_server.engine import engine as engine_module
 from seedance_server.engine.config import EngineConfig
 from seedance_server.engine.engine import Engine
 from seedance_server.engine.errors import (
     ContextLengthExceeded,
     InvalidParameter,
     KvCapacityExceeded,
-    NotDeterministic,
     NumericalError,
 )
 from seedance_server.engine.sampling_params import SamplingParams
@@ -478,22 +476,3 @@ def test_engine_integrity_fails_when_its_parts_disagree(load_tiny):
     engine._generations.clear()
     with pytest.raises(AssertionError, match="different sequences"):
         engine.check_integrity()
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_engine_finds_no_dependence_on_company_in_a_tiny_model(kind, load_tiny):
-    """One of these fp32 models on a CPU is no trouble; its books are as before."""
-    engine = make_engine(load_tiny(kind), deterministic="on")
-    assert "doesn't depend" in engine.prove_invariance()
-    assert engine.statistics().used_blocks == 0
-
-
-def test_engine_serves_in_spite_of_dependence_unless_told_otherwise(load_tiny, monkeypatch):
-    """ "auto" says what it saw, "on" refuses, "off" neither looks nor pads."""
-    monkeypatch.setattr(engine_module, "find_variation", lambda *_, **__: "it is Monday")
-    auto, on, off = (make_engine(load_tiny("llama"), deterministic=d) for d in ("auto", "on", "off"))
-    assert auto.prove_invariance().endswith("logits change when it is Monday")
-    with pytest.raises(NotDeterministic, match="it is Monday"):
-        on.prove_invariance()
-    assert "isn't asked for" in off.prove_invariance()
-    assert [engine._runner._least_rows for engine in (auto, on, off)] == [2, 2, 1]

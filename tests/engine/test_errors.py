@@ -19,6 +19,7 @@ from seedance_server.engine.errors import (
     ModelFileError,
     ModelLoadError,
     ModelNotFound,
+    NotDeterministic,
     NumericalError,
     OutOfDeviceMemory,
     RequestError,
@@ -38,6 +39,7 @@ EXAMPLES = {
     InsufficientMemory(2**31, 2**30): ModelLoadError,
     KvPoolTooSmall(4096, 1): ModelLoadError,
     KernelsUnavailable("no compiler"): ModelLoadError,
+    NotDeterministic("a prompt is cut"): ModelLoadError,
     NumericalError("NaN"): ComputeError,
     OutOfDeviceMemory("tried to allocate"): ComputeError,
 }
@@ -89,3 +91,17 @@ def test_memory_errors_speak_in_units_that_show_both_numbers():
     assert "2.0 GiB of memory needed, 512 MiB available" in str(InsufficientMemory(2**31, 2**29))
     assert "more than there is" in str(InsufficientMemory(2**31, None))
     assert str(KvPoolTooSmall(4096, 1)) == "the KV pool needs 4.0 KiB at least, --kv-memory gives 1 B"
+
+
+@pytest.mark.parametrize(
+    ("needed", "there", "message"),
+    [
+        (2**31 + 1, 2**31 - 1, "2.1 GiB of memory needed, 1.9 GiB available"),
+        (1500 * 2**20 + 1, 1500 * 2**20 - 1, "1.5 GiB of memory needed, 1.4 GiB available"),
+        (100 * 2**20 + 1, 100 * 2**20 - 1, "101 MiB of memory needed, 99 MiB available"),
+        (1001, 999, "1,001 B of memory needed, 999 B available"),
+    ],
+)
+def test_memory_error_rounds_so_that_what_it_asks_for_is_enough(needed, there, message):
+    """Never "2.0 GiB needed, 2.0 GiB available"."""
+    assert message in str(InsufficientMemory(needed, there))

@@ -1,0 +1,141 @@
+"""Looks, at start, whether a sequence's logits depend on its company, bit for bit.
+
+No library promises that they don't: a kernel may add in another order for more rows, longer neighbours or a
+prompt cut elsewhere. So one prompt is run alone, then beside others, in pieces, computed anew and ahead of
+its turn, through the very runner that will serve. What is seen is reported, never assumed; it holds for this
+model, machine and number of threads. The prompt reaches beyond the length to which reads are padded.
+"""
+
+from collections.abc import Sequence as Series
+
+import torch
+
+from seedance_server.engine.batch import Batch, Chunk
+from seedance_server.engine.block_pool import BlockPool
+from seedance_server.engine.config import DeterministicName
+from seedance_server.engine.errors import NotDeterministic
+from seedance_server.engine.model_runner import ModelRunner
+from seedance_server.engine.sampling_params import SamplingParams
+from seedance_server.engine.sequence import GenerationRequest, Sequence
+
+__all__ = ["find_variation", "prove_invariance"]
+
+_PROMPT_TOKENS = 67  # odd, and just beyond a read's padding of 64
+_ANSWER_TOKENS = 3
+_NEIGHBOURS = (1, 7, 30)  # rows beside it: for an even, a small and a large batch
+
+
+def prove_invariance(
+    wanted: DeterministicName, runner: ModelRunner, pool: BlockPool, *, vocab_size: int, longest_chunk: int
+) -> str:
+    """Look, and say in one line what was found.
+
+    Args:
+        wanted: "off" not to look.
+        runner: Of the engine.
+        pool: See `find_variation`, as for the rest.
+        vocab_size: The same.
+        longest_chunk: The same.
+
+    Raises:
+        NotDeterministic: It does depend, and "on" is wanted.
+    """
+    if wanted == "off":
+        return "output may depend on what else runs: nothing else was asked for (--deterministic)"
+    variation = find_variation(runner, pool, vocab_size=vocab_size, longest_chunk=longest_chunk)
+    if variation is None:
+        return "output doesn't depend on what else runs, as far as a test at start can tell"
+    if wanted == "on":
+        raise NotDeterministic(variation)
+    return f"output may depend on what else runs: logits change when {variation}"
+
+
+@torch.inference_mode()
+def find_variation(
+    runner: ModelRunner, pool: BlockPool, *, vocab_size: int, longest_chunk: int
+) -> str | None:
+    """Compare a prompt's logits alone with those in company. Takes some 400 rows through the model.
+
+    Args:
+        runner: Of the engine.
+        pool: Its blocks, none of them in use; all are given back.
+        vocab_size: Token ids go from 0 to one below it.
+        longest_chunk: Most tokens of one sequence in one step.
+
+    Returns:
+        What changed the logits, in a few words; None if nothing did.
+    """
+    room = min(_PROMPT_TOKENS + _ANSWER_TOKENS, pool.capacity_tokens // 2)
+    ids = [(11 + 7 * place) % vocab_size for place in range(room)]
+    prompt = max(1, room - _ANSWER_TOKENS)
+    trial = _Trial(runner, pool, vocab_size)
+    ones = [1] * (room - prompt)
+    alone = trial.run(ids, [*_cut(prompt, longest_chunk), *ones])
+    company = {
+        "prompts are cut elsewhere": ([*_cut(prompt, max(1, min(longest_chunk, 23))), *ones], 0),
+        **{
+            f"{rows} more rows run beside it": ([*_cut(prompt, longest_chunk), *ones], rows)
+            for rows in _NEIGHBOURS
+        },
+        "it is computed again": (_cut(room, longest_chunk), 0),
+    }
+    for what, (counts, neighbours) in company.items():
+        if not trial.agrees(alone, trial.run(ids, counts, neighbours)):
+            return what
+    if not trial.agrees(alone, trial.run_ahead(ids, prompt, longest_chunk)):
+        return "several of its tokens run at once"
+    return None
+
+
+def _cut(tokens: int, longest: int) -> list[int]:
+    return [min(longest, tokens - start) for start in range(0, tokens, longest)]
+
+
+class _Trial:
+    """Runs sequences through the engine's own runner; logits are kept by position."""
+
+    def __init__(self, runner: ModelRunner, pool: BlockPool, vocab_size: int) -> None:
+        self._runner = runner
+        self._pool = pool
+        self._vocab_size = vocab_size
+
+    def run(self, ids: list[int], counts: Series[int], neighbours: int = 0) -> dict[int, torch.Tensor]:
+        """Run ``ids`` in chunks of ``counts`` tokens, each beside as many new sequences of one token."""
+        sequence = self._open(ids)
+        logits: dict[int, torch.Tensor] = {}
+        for count in counts:
+            # The chunk's last token counts as the sequence's last: its logits are wanted.
+            del sequence.token_ids[sequence.computed + count :]
+            others = [self._open([(5 + 3 * n) % self._vocab_size]) for n in range(neighbours)]
+            others = [other for other in others if other.table.size]
+            chunk = Chunk.of(sequence, count)
+            batch = Batch.of([chunk, *(Chunk.of(other, 1) for other in others)])
+            logits[chunk.start + count - 1] = self._runner.run(batch)[batch.sampled.index(chunk)].clone()
+            sequence.computed += count
+            sequence.token_ids += ids[sequence.computed :]
+            for other in others:
+                self._pool.release(other.table)
+        self._pool.release(sequence.table)
+        return logits
+
+    def run_ahead(self, ids: list[int], prompt: int, longest_chunk: int) -> dict[int, torch.Tensor]:
+        """Run the tokens behind the prompt at once, as a draft behind its last token."""
+        sequence = self._open(ids)
+        del sequence.token_ids[prompt:]
+        for count in _cut(prompt - 1, longest_chunk):
+            self._runner.run(Batch.of([Chunk.of(sequence, count)]))
+            sequence.computed += count
+        draft = tuple(ids[prompt : prompt + longest_chunk - 1])
+        rows = self._runner.run(Batch.of([Chunk.of(sequence, 1, draft)]))
+        self._pool.release(sequence.table)
+        return {prompt - 1 + ahead: row.clone() for ahead, row in enumerate(rows)}
+
+    def agrees(self, one: dict[int, torch.Tensor], other: dict[int, torch.Tensor]) -> bool:
+        """Whether the logits of all positions that both have are the same bits."""
+        return all(torch.equal(one[position], other[position]) for position in one.keys() & other.keys())
+
+    def _open(self, ids: list[int]) -> Sequence:
+        request = GenerationRequest(id=0, prompt_ids=tuple(ids), params=SamplingParams(), arrival_s=0.0)
+        sequence = Sequence(request, order=0, seed=0, limit=len(ids) + 1, table=self._pool.new_table())
+        self._pool.reserve(sequence.table, len(ids))  # a neighbour that has no room stays away
+        return sequence

@@ -1,0 +1,35 @@
+"""What the sampler must know of a chunk: one row for the token behind each of the chunk's last ones.
+
+Each row is as it would be without a draft: its position, its penalties and its bans are those of the tokens
+before it. That is why a draft changes nothing but the number of tokens that a step brings.
+"""
+
+from collections.abc import Callable
+
+from seedance_server.engine.batch import Chunk
+from seedance_server.engine.sampler import SamplingRow
+
+__all__ = ["sampling_rows"]
+
+
+def sampling_rows(chunk: Chunk, banned_ids: Callable[[int], tuple[int, ...]]) -> list[SamplingRow]:
+    """The rows of one chunk, in order.
+
+    Args:
+        chunk: One that samples.
+        banned_ids: Tokens that must not be chosen so many tokens after the next.
+    """
+    sequence = chunk.sequence
+    output_ids = [*sequence.output_ids, *chunk.draft]
+    position = sequence.completion_tokens
+    return [
+        SamplingRow(
+            params=sequence.request.params,
+            seed=sequence.seed,
+            position=position + ahead,
+            prompt_ids=sequence.request.prompt_ids,
+            output_ids=output_ids[: position + ahead] if chunk.draft else output_ids,
+            banned_ids=banned_ids(ahead),
+        )
+        for ahead in range(chunk.sampled_rows)
+    ]

@@ -322,7 +322,7 @@ class Engine:
         self._computed_tokens += batch.tokens
         now = self._clock()
         self._step_s = now - started
-        self._prefill_budget.note(batch.tokens, self._step_s)
+        self._prefill_budget.note(len(rows), batch.tokens - len(rows), self._step_s)
         return self._postprocess(batch, sampled, forward_end, now)
 
     def _postprocess(

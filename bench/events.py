@@ -1,4 +1,4 @@
-"""What reported events weigh: plain protobuf, field-wise differences, those with zstd; and how long each takes.
+"""What reported events weigh: plain protobuf, field-wise differences, those with zstd; and what each costs.
 
 The stream is made from a seed: users of a shop in a browser, several at once. Each visits pages, scrolls,
 moves, clicks, puts things into a basket and sometimes buys them; the payload says where and what, as JSON.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from attrs import frozen
 
 from seedance_server.config import Config
+from seedance_server.engine.collector import paused_collector
 from seedance_server.engine.config import DeterministicName, DtypeName, KernelsName, ReuseName
 from seedance_server.engine_loop import GenerationEngine
 from seedance_wire.messages import ChatMessage
@@ -117,10 +118,11 @@ def load_served_model(config: Config, progress: Callable[[str], None]) -> Served
     # other, and whenever anything else wants their core, all of them wait for the one that lost it: measured
     # 2 to 4 times slower on a busy machine, see bench/README.md.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    from seedance_server.engine.chat_template import ChatTurn, PromptEncoder  # noqa: PLC0415
-    from seedance_server.engine.config import EngineConfig  # noqa: PLC0415
-    from seedance_server.engine.engine import Engine  # noqa: PLC0415
-    from seedance_server.engine.model_loader import load_model  # noqa: PLC0415
+    with paused_collector():
+        from seedance_server.engine.chat_template import ChatTurn, PromptEncoder  # noqa: PLC0415
+        from seedance_server.engine.config import EngineConfig  # noqa: PLC0415
+        from seedance_server.engine.engine import Engine  # noqa: PLC0415
+        from seedance_server.engine.model_loader import load_model  # noqa: PLC0415
 
     model = load_model(
         config.model_path,

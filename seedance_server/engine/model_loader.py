@@ -30,6 +30,7 @@ from transformers.utils import logging as transformers_logging
 from seedance_server.engine.attention import UnsupportedAttention
 from seedance_server.engine.backend import Backend
 from seedance_server.engine.backend_choice import choose_backend
+from seedance_server.engine.collector import paused_collector
 from seedance_server.engine.config import DtypeName, KernelsName
 from seedance_server.engine.errors import (
     InsufficientMemory,
@@ -137,9 +138,11 @@ class _Loading:
         chosen = _choose_dtype(config, dtype, device, gguf="gguf_file" in self._options)
         self._check_memory(device)
         self._progress("loading its tokenizer")
-        tokenizer = self._read(
-            "its tokenizer", lambda: AutoTokenizer.from_pretrained(self._source, **self._options)
-        )
+        # Not around the weights: what they leave behind in cycles may be large.
+        with paused_collector():
+            tokenizer = self._read(
+                "its tokenizer", lambda: AutoTokenizer.from_pretrained(self._source, **self._options)
+            )
         self._progress(f"loading its weights ({config.model_type}) as {str(chosen).removeprefix('torch.')}")
         model = self._load_weights(chosen).to(device).eval()
         self._progress("checking that its attention is ours")
@@ -196,7 +199,7 @@ class _Loading:
     def _classify(self, what: str, error: Exception) -> ModelLoadError:
         reason = _first_line(error)
         if isinstance(error, torch.OutOfMemoryError | MemoryError):
-            return InsufficientMemory(self._weight_bytes(), available_memory(torch.device("cpu")))
+            return InsufficientMemory(self._weight_bytes(), None)  # which memory, the error doesn't say
         if not self._options and isinstance(error, OSError):
             return ModelNotFound(
                 self._path, f"there is no such file or directory, and the hub doesn't deliver it ({reason})"

@@ -1,3 +1,4 @@
+import gc
 import json
 import shutil
 from functools import reduce
@@ -9,6 +10,7 @@ from safetensors.torch import load_file, save_file
 from transformers import BertConfig, T5Config
 from transformers.utils import logging as transformers_logging
 
+from seedance_server.engine import model_loader
 from seedance_server.engine.errors import (
     InsufficientMemory,
     ModelFileError,
@@ -257,3 +259,19 @@ def test_loader_refuses_weights_beyond_the_memory_before_it_reads_them(tiny_dire
         load_model(str(tiny_directory("llama")))
     assert caught.value.available_bytes == 1000
     assert caught.value.needed_bytes > 300_000
+
+
+def test_loader_reads_the_tokenizer_without_the_collector_and_the_weights_with_it(
+    tiny_directory, monkeypatch
+):
+    """Seconds of walking a large vocabulary are saved, and cycles that hold weights are still freed."""
+    seen = []
+    for reader in (model_loader.AutoTokenizer, model_loader.AutoModelForCausalLM):
+
+        def read(*args, _reader=reader, _read=reader.from_pretrained, **options):
+            seen.append((_reader.__name__, gc.isenabled()))
+            return _read(*args, **options)
+
+        monkeypatch.setattr(reader, "from_pretrained", read)
+    load_model(str(tiny_directory("llama")))
+    assert seen == [("AutoTokenizer", False), ("AutoModelForCausalLM", True)]

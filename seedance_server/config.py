@@ -29,6 +29,7 @@ _MAY_BE_ZERO = {
     "port",
     "run_ahead_frames",
     "shutdown_timeout_s",
+    "speculative_tokens",
 }
 
 

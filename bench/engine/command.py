@@ -23,7 +23,7 @@ from engine.peer import Peer
 from engine.peers import PEERS
 from engine.peers.ours import Ours
 from engine.report import report
-from engine.run import Attachment, Plan, compare
+from engine.run import Attachment, Plan, Results, compare
 from engine.workload import TEXTS, Tokenize
 from load import machine
 from server_process import ServerFailed, demo_model, stop_like_ctrl_c_on_sigterm
@@ -182,32 +182,43 @@ def _compare(options: argparse.Namespace, model: Path) -> int:
             max_tokens=options.max_tokens,
             attachments=dict(options.attach),
         )
-        measured, engines = trio.run(compare, peers, plan, _tokenizer(model), _say)
-    record["runs"].append(
-        {
-            "taken_at": taken_at,
-            "commit": _commit(),
-            "model": model.name,
-            "machine": machine(),
-            "cores": options.cores,
-            "prompt_tokens": options.prompt_tokens,
-            "max_tokens": options.max_tokens,
-            "arrival_rate": options.arrival_rate,
-            "server_flags": options.server_flag,
-            "absent": absent,
-            "versions": {peer.name: peer.version() for peer in peers},
-            "start_seconds": {
-                name: round(engine.start_s, 1)
-                for name, engine in engines.items()
-                if name not in plan.attachments
-            },
-        }
-    )
-    both = [*earlier, *measured]
-    record["measured"] = [attrs.asdict(each) for each in both]
-    path = path or options.results / f"engine-{taken_at.replace(':', '').replace('+0000', 'Z')}.json"
-    write_record(path, record, both, print)
+        results = Results()
+        try:
+            trio.run(compare, peers, plan, _tokenizer(model), _say, results)
+        finally:
+            if results.measured:
+                record["runs"].append(_describe(options, peers, plan, results, absent, taken_at))
+                both = [*earlier, *results.measured]
+                record["measured"] = [attrs.asdict(each) for each in both]
+                name = f"engine-{taken_at.replace(':', '').replace('+0000', 'Z')}.json"
+                write_record(path or options.results / name, record, both, print)
     return 0
+
+
+def _describe(
+    options: argparse.Namespace,
+    peers: Sequence[Peer],
+    plan: Plan,
+    results: Results,
+    absent: dict[str, str],
+    taken_at: str,
+) -> dict[str, Any]:
+    """Say what was measured on what: figures without it mean nothing."""
+    started = {name: engine for name, engine in results.engines.items() if name not in plan.attachments}
+    return {
+        "taken_at": taken_at,
+        "commit": _commit(),
+        "model": plan.model.name,
+        "machine": machine(),
+        "cores": plan.cores,
+        "prompt_tokens": plan.prompt_tokens,
+        "max_tokens": plan.max_tokens,
+        "arrival_rate": plan.arrival_rate,
+        "server_flags": options.server_flag,
+        "absent": absent,
+        "versions": {peer.name: peer.version() for peer in peers},
+        "start_seconds": {name: round(engine.start_s, 1) for name, engine in started.items()},
+    }
 
 
 def _profile(options: argparse.Namespace, model: Path) -> None:

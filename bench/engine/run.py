@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from attrs import frozen
+from attrs import define, field, frozen
 
 from engine.comparison import ARRIVALS, BURST, Measured
 from engine.engine_process import EngineProcess, attached, running
@@ -23,7 +23,7 @@ from engine.peer import Peer
 from engine.workload import Tokenize, poisson_times, text_request
 from engine.workload import burst as burst_requests
 
-__all__ = ["Attachment", "Plan", "compare", "order"]
+__all__ = ["Attachment", "Plan", "Results", "compare", "order"]
 
 # Residents answer for so long that many others arrive meanwhile.
 RESIDENT_TOKENS = 128
@@ -80,6 +80,19 @@ class Plan:
     attachments: Mapping[str, Attachment]
 
 
+@define
+class Results:
+    """What a run has brought so far.
+
+    Attributes:
+        measured: In the order in which it was measured.
+        engines: Those that ran, by the name of their peer.
+    """
+
+    measured: list[Measured] = field(factory=list)
+    engines: dict[str, EngineProcess] = field(factory=dict)
+
+
 def order(names: Sequence[str], number: int) -> list[str]:
     """Return the engines in the order of this round: each in turn goes first."""
     first = number % len(names)
@@ -129,8 +142,12 @@ def _jobs(plan: Plan, number: int, tokenize: Tokenize) -> list[tuple[str, int, J
 
 
 async def compare(
-    peers: Sequence[Peer], plan: Plan, tokenize: Tokenize, report: Callable[[str], None]
-) -> tuple[list[Measured], dict[str, EngineProcess]]:
+    peers: Sequence[Peer],
+    plan: Plan,
+    tokenize: Tokenize,
+    report: Callable[[str], None],
+    results: Results,
+) -> None:
     """Start every engine, measure, stop those that it started.
 
     Args:
@@ -138,14 +155,13 @@ async def compare(
         plan: What to measure.
         tokenize: The model's tokenizer.
         report: Gets a line for each thing done.
+        results: Gets what was measured as soon as it was, so that a run that is stopped is of use.
 
     Raises:
         StartFailed: A server did not start.
         MeasurementFailed: A request failed.
     """
     os.sched_setaffinity(0, plan.cores)
-    measured: list[Measured] = []
-    engines: dict[str, EngineProcess] = {}
     logs = Path(tempfile.mkdtemp(prefix="seedance-bench-"))
     async with AsyncExitStack() as stack:
         for peer in peers:
@@ -159,18 +175,17 @@ async def compare(
                 report(f"{peer.title} is ready after {engine.start_s:.1f} s")
             await _warm(engine, f"start {plan.first_round}", plan, tokenize, 8)
             engine.hold()
-            engines[peer.name] = engine
+            results.engines[peer.name] = engine
         for number in range(plan.first_round, plan.first_round + plan.rounds):
             for mode, streams, job in _jobs(plan, number, tokenize):
-                for name in order(list(engines), number):
-                    engine = engines[name]
+                for name in order(list(results.engines), number):
+                    engine = results.engines[name]
                     if engine.peer.levels and streams not in engine.peer.levels:
                         continue
                     engine.wake()
                     await _warm(engine, f"{number} {streams} {mode}", plan, tokenize, 1)
                     result = await job(engine)
                     engine.hold()
-                    measured.append(result)
+                    results.measured.append(result)
                     shown = ", ".join(f"{key} {value:.1f}" for key, value in result.figures.items())
                     report(f"round {number}, {result.mode} {streams}, {engine.peer.title}: {shown}")
-    return measured, engines

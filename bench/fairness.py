@@ -78,7 +78,12 @@ async def _ask_for_ever(client: AsyncSeedanceClient, tenant: Tenant, number: int
         started_s = last_s = time.monotonic()
         try:
             async with await client.complete(
-                prompt=prompt, max_tokens=max_tokens, ignore_eos=True, seed=1, stream=True
+                prompt=prompt,
+                max_tokens=max_tokens,
+                ignore_eos=True,
+                seed=1,
+                on_disconnect="cancel",  # a phase ends with a cut, and leaves nothing to the next one
+                stream=True,
             ) as stream:
                 async for chunk in stream:
                     if not chunk.token_count:

@@ -36,6 +36,14 @@ def test_config_names_the_setting_that_cannot_be_used(name: str, value: object, 
     assert caught.value.setting == flag
 
 
+def test_config_takes_zero_where_the_help_gives_it_a_meaning() -> None:
+    """What can be turned off by a flag is turned off by the number that its help names."""
+    names = [field.name for field in attrs.fields(Config) if ", 0 for none" in field.metadata["setting"].help]
+    assert "speculative_tokens" in names
+    for name in names:
+        assert getattr(Config(model_path="m", **{name: 0}), name) == 0
+
+
 def test_config_never_shows_the_key() -> None:
     """A key doesn't end up in a log by way of a repr."""
     assert "k" * 16 not in repr(Config(model_path="m", api_key="k" * 16))

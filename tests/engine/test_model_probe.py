@@ -1,6 +1,9 @@
+import copy
+
 import pytest
 import torch
 from transformers import (
+    AutoConfig,
     AutoModelForCausalLM,
     Gemma2Config,
     Gemma2ForCausalLM,
@@ -15,8 +18,11 @@ from transformers import (
 )
 
 from seedance_server.engine.attention import UnsupportedAttention
+from seedance_server.engine.backend import TorchBackend
+from seedance_server.engine.model_loader import LoadedModel
 from seedance_server.engine.model_probe import probe_model
-from tests.tiny_models import KINDS, SLIDING_WINDOW
+from tests.engine.driving import drive, generate_alone, make_engine, make_request
+from tests.tiny_models import KINDS, SLIDING_WINDOW, build_tiny_tokenizer
 
 SHAPE = {
     "vocab_size": 64,
@@ -87,3 +93,66 @@ def test_probe_refuses_windows_that_a_model_keeps_to_itself():
     config.layer_types = ["full_attention", "sliding_attention"]
     with pytest.raises(UnsupportedAttention, match="windows"):
         probe_model(model)
+
+
+SERVED = (
+    *("apertus", "arcee", "bitnet", "cohere", "cohere2", "ernie4_5", "exaone4", "gemma", "glm", "glm4"),
+    *("gpt2", "gpt_neox", "granite", "granitemoe", "helium", "hunyuan_v1_dense", "llama", "ministral"),
+    *("mistral", "mixtral", "olmo", "olmo2", "olmo3", "olmoe", "opt", "persimmon", "phi", "phi3", "qwen2"),
+    *("qwen2_moe", "qwen3", "qwen3_moe", "seed_oss", "smollm3", "starcoder2"),
+)
+REFUSED = {
+    "bloom": "AttentionInterface",
+    "gemma2": "softcap",
+    "jamba": "layers of another kind",
+    "mamba": "layers of another kind",
+    "minimax": "layers of another kind",
+    "mpt": "AttentionInterface",
+    "nemotron": "keyword arguments",
+    "rwkv": "AttentionInterface",
+    "stablelm": "keyword arguments",
+}
+
+
+def _random_model(kind):
+    """Two layers of any architecture of Transformers' registry, by its name there."""
+    shape = SHAPE | {"vocab_size": 384, "max_position_embeddings": 256}
+    no_specials = dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id"))
+    config = AutoConfig.for_model(kind, **shape, **no_specials)
+    if kind == "mistral":
+        config.sliding_window = SLIDING_WINDOW
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        return AutoModelForCausalLM.from_config(config).eval().float()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", SERVED)
+def test_architecture_answers_as_generate_does(kind):
+    """Any of them, packed beside each other and cut into chunks, gives Transformers' own greedy tokens."""
+    model = _random_model(kind)
+    stock = copy.deepcopy(model)
+    loaded = LoadedModel(
+        model=model,
+        tokenizer=build_tiny_tokenizer(),
+        name=kind,
+        eos_token_ids=frozenset(),
+        context_length=200,
+        vocab_size=384,
+        geometry=probe_model(model),
+        backend=TorchBackend(),
+        fingerprint=b"",
+    )
+    prompts = [range(3, 43), range(50, 57), (9,)]
+    requests = [make_request(n, prompt, max_tokens=24) for n, prompt in enumerate(prompts)]
+    answers = drive(make_engine(loaded, prefill_budget_tokens=16), requests)
+    assert [answers[n].token_ids for n in range(3)] == [
+        generate_alone(stock, prompt, 24) for prompt in prompts
+    ]
+
+
+@pytest.mark.parametrize(("kind", "reason"), REFUSED.items(), ids=REFUSED)
+def test_architecture_is_refused_by_name_where_it_does_not_fit(kind, reason):
+    """State-space and linear attention, biases on attention: a reason at start, never a wrong answer."""
+    with pytest.raises(UnsupportedAttention, match=reason):
+        probe_model(_random_model(kind))

@@ -1,5 +1,7 @@
 """Tests of `seedance_server.event_intake`, through a whole server."""
 
+import random
+
 import pytest
 import trio
 
@@ -29,6 +31,11 @@ class Sink:
             events = await feed.take()
             self.taken += [(event.tenant, event.user_id) for event in events]
             await feed.commit()
+
+
+def noise(size: int) -> bytes:
+    """A payload that no compression makes smaller."""
+    return random.Random(size).randbytes(size)
 
 
 async def report(client: WireClient, batch_id: int, payload: bytes = b"") -> int:
@@ -97,13 +104,13 @@ async def test_events_are_refused_for_a_while_when_their_sink_stands_still(autoj
         serve_in_memory(event_sinks=[sink], config=config) as server,
         wire_client(server.connect()) as client,
     ):
-        await checkpoint(client, await report(client, 1, bytes(300)))
-        await report(client, 2, bytes(300))
+        await checkpoint(client, await report(client, 1, noise(300)))
+        await report(client, 2, noise(300))
         refused = await client.refused()
         assert (refused.code, refused.retryable, refused.retry_after_ms) == (ErrorCode.OVERLOADED, True, 1000)
         sink.may_go_on.set()
         await trio.sleep(1)
-        await checkpoint(client, await report(client, 2, bytes(300)))
+        await checkpoint(client, await report(client, 2, noise(300)))
         await trio.sleep(1)
     assert [user_id for _, user_id in sink.taken] == [1, 2]
 
@@ -116,7 +123,7 @@ async def test_events_faster_than_the_journal_are_refused(autojump_clock) -> Non
         async with wire_client(server.connect()) as client:
             journal.commit_s = 1.0
             for batch_id in (1, 2, 3):
-                await report(client, batch_id, bytes(400))
+                await report(client, batch_id, noise(400))
             assert (await client.refused()).sequence_id == 3
             await checkpoint(client, 3)
         journal.commit_s = 0.0

@@ -173,7 +173,7 @@ class Application:
     def take(self, story: Story, count: int) -> None:
         """Takes pieces, and has that acknowledged."""
         story.taken = min(len(story.given), story.taken + count)
-        if story.taken:
+        if story.taken and self.streams.get(story.stream_id) is story:  # not of a process that is gone
             self.session.acknowledge([(story.stream_id, story.given[story.taken - 1].id)])
             self.flush()
 

@@ -9,7 +9,7 @@ from tests.architecture.source_tree import PACKAGES, ROOT, Source, sources
 # Sources without behaviour of their own: nothing in them could break that a test of theirs would see.
 WITHOUT_BEHAVIOUR = {
     "seedance_server/engine/engine_statistics.py": "a plain value",
-    "seedance_server/event_sink.py": "protocols and a plain value; what they promise is tested on who keeps it",
+    "seedance_server/event_sink.py": "protocols and a plain value; tested on who keeps them",
     "seedance_server/journal/interface.py": "a protocol; what it promises is tested on both that keep it",
     "seedance_server/journal/operation.py": "two plain values",
     "wire/seedance_wire/frames.py": "plain values",

@@ -10,7 +10,8 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from seedance_server.engine.model_loader import LoadedModel, load_model
-from tests.tiny_models import TinyKind, build_tiny_model
+from tests.engine.driving import NEW_TOKENS, PROMPTS, generate_alone
+from tests.tiny_models import KINDS, TinyKind, build_tiny_model
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -34,3 +35,11 @@ def load_tiny(tiny_directory: Callable[[TinyKind], Path]) -> Callable[[TinyKind]
 def stock_tiny(tiny_directory: Callable[[TinyKind], Path]) -> Callable[[TinyKind], Any]:
     """A tiny model as Transformers runs it."""
     return cache(lambda kind: AutoModelForCausalLM.from_pretrained(tiny_directory(kind)).eval())
+
+
+@pytest.fixture(scope="session")
+def reference(stock_tiny: Callable[[TinyKind], Any]) -> dict[TinyKind, list[list[int]]]:
+    """Greedy answers of Transformers to `PROMPTS`, each prompt alone."""
+    return {
+        kind: [generate_alone(stock_tiny(kind), prompt, NEW_TOKENS) for prompt in PROMPTS] for kind in KINDS
+    }

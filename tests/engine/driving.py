@@ -15,6 +15,10 @@ from seedance_server.engine.sequence import Finish, GenerationRequest, TokenLogp
 MAX_STEPS = 3000
 POOL_BYTES = 8 * 2**20
 
+NEW_TOKENS = 40
+# One token; within the window of 16; beyond it; several chunks of a small budget; the same start twice.
+PROMPTS = [(65,), tuple(range(30, 42)), tuple(range(100, 150)), tuple(range(30, 60)), tuple(range(3, 100, 2))]
+
 
 @define
 class Answer:
@@ -41,6 +45,18 @@ def make_request(sequence_id: int, prompt_ids: Iterable[int], **params: Any) -> 
     return GenerationRequest(
         id=sequence_id, prompt_ids=tuple(prompt_ids), params=SamplingParams(**params), arrival_s=0.0
     )
+
+
+def greedy_requests(**params: Any) -> list[GenerationRequest]:
+    """One for each of `PROMPTS`, numbered from 0."""
+    return [
+        make_request(n, prompt, **{"max_tokens": NEW_TOKENS} | params) for n, prompt in enumerate(PROMPTS)
+    ]
+
+
+def ids_of(answers: dict[int, Answer]) -> list[list[int]]:
+    """The tokens of all answers, by number."""
+    return [answers[n].token_ids for n in sorted(answers)]
 
 
 def collect(engine: Engine, answers: dict[int, Answer]) -> None:

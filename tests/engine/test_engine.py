@@ -3,7 +3,6 @@ import math
 import pytest
 import torch
 from attrs import evolve
-from hypothesis import given
 
 from seedance_server.engine.config import EngineConfig
 from seedance_server.engine.engine import Engine
@@ -15,27 +14,17 @@ from seedance_server.engine.errors import (
 )
 from seedance_server.engine.sampling_params import SamplingParams
 from seedance_server.engine.sequence import FinishReason, StageTiming
-from tests.engine.driving import Answer, collect, drive, generate_alone, make_engine, make_request
-from tests.engine_strategies import engine_histories
+from tests.engine.driving import (
+    NEW_TOKENS,
+    PROMPTS,
+    collect,
+    drive,
+    greedy_requests,
+    ids_of,
+    make_engine,
+    make_request,
+)
 from tests.tiny_models import KINDS
-
-NEW = 40
-# One token; within the window of 16; beyond it; several chunks of a small budget; the same start twice.
-PROMPTS = [(65,), tuple(range(30, 42)), tuple(range(100, 150)), tuple(range(30, 60)), tuple(range(3, 100, 2))]
-
-
-@pytest.fixture(scope="module")
-def reference(stock_tiny):
-    """Greedy answers of Transformers, each prompt alone: {kind: [ids]}."""
-    return {kind: [generate_alone(stock_tiny(kind), prompt, NEW) for prompt in PROMPTS] for kind in KINDS}
-
-
-def _requests(**params):
-    return [make_request(n, prompt, **{"max_tokens": NEW} | params) for n, prompt in enumerate(PROMPTS)]
-
-
-def _ids(answers):
-    return [answers[n].token_ids for n in sorted(answers)]
 
 
 @pytest.mark.slow
@@ -53,81 +42,8 @@ def _ids(answers):
 def test_engine_answers_as_generate_does_for_each_prompt_alone(kind, settings, load_tiny, reference):
     """Greedy output is exactly Transformers' own, whatever the neighbours and however prompts are cut."""
     engine = make_engine(load_tiny(kind), **settings)
-    assert _ids(drive(engine, _requests())) == reference[kind]
+    assert ids_of(drive(engine, greedy_requests())) == reference[kind]
     assert engine.statistics().preemptions == 0
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_engine_answers_the_same_when_requests_arrive_one_by_one(kind, load_tiny, reference):
-    """Joining late and leaving early disturbs nobody."""
-    engine = make_engine(load_tiny(kind), prefill_budget_tokens=16)
-    arrivals = dict(zip(range(0, 50, 7), _requests(), strict=False))
-    answers = {}
-    for step in range(200):
-        if step in arrivals:
-            engine.add(arrivals[step])
-        collect(engine, answers)
-    assert _ids(answers) == reference[kind]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-def test_engine_answers_the_same_when_the_pool_holds_little_more_than_one(kind, load_tiny, reference):
-    """Preempted sequences lose time, never a token: the pool has room for about 1.5 of the longest."""
-    model = load_tiny(kind)
-    engine = make_engine(model, prefill_budget_tokens=16, blocks=60 if kind == "gemma3" else 36)
-    assert _ids(drive(engine, _requests())) == reference[kind]
-    assert engine.statistics().preemptions > 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-def test_engine_answers_the_same_when_a_sequence_is_paused_and_evicted(kind, load_tiny, reference):
-    """A stalled reader's sequence gives up its blocks under pressure and goes on as if nothing had been."""
-    engine = make_engine(load_tiny(kind), blocks=60 if kind == "gemma3" else 36)
-
-    def stall(step):
-        if step == 3:
-            engine.pause(0)
-            engine.pause(1)
-        if step == 40:
-            assert engine.statistics().preemptions > 0
-            engine.resume(0)
-            engine.resume(1)
-
-    assert _ids(drive(engine, _requests(), before=stall)) == reference[kind]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-@given(history=engine_histories(len(PROMPTS)))
-def test_engine_answers_the_same_in_any_history(kind, history, load_tiny, reference):
-    """Any mix of arrivals, pauses, resumes and cancels on a scarce pool leaves every answer as it is."""
-    engine = make_engine(load_tiny(kind), blocks=60 if kind == "gemma3" else 36, prefill_budget_tokens=11)
-    requests, started = _requests(), set()
-    answers: dict[int, Answer] = {}
-    actions = {"pause": engine.pause, "resume": engine.resume, "cancel": engine.cancel}
-    for action, index, steps in history:
-        if action == "add":
-            if index not in started:
-                started.add(index)
-                engine.add(requests[index])
-        else:
-            actions[action](index)
-        for _ in range(steps):
-            collect(engine, answers)
-    for index in started:
-        engine.resume(index)
-    for index, rest in drive(engine).items():
-        answer = answers.setdefault(index, Answer())
-        answer.token_ids += rest.token_ids
-        answer.finish = rest.finish
-    assert set(answers) == started
-    for index, answer in answers.items():
-        expected = reference[kind][index]
-        if answer.finish.reason is FinishReason.CANCELLED:
-            expected = expected[: len(answer.token_ids)]
-        assert answer.token_ids == expected
 
 
 @pytest.mark.slow
@@ -137,18 +53,18 @@ def test_two_engines_over_one_model_do_not_meet(load_tiny, reference):
     engines = [make_engine(model), make_engine(model, prefill_budget_tokens=5)]
     answers = [{}, {}]
     for engine in engines:
-        for request in _requests():
+        for request in greedy_requests():
             engine.add(request)
     for _ in range(150):
         for engine, collected in zip(engines, answers, strict=True):
             collect(engine, collected)
-    assert [_ids(collected) for collected in answers] == [reference["gemma3"]] * 2
+    assert [ids_of(collected) for collected in answers] == [reference["gemma3"]] * 2
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_engine_reports_the_log_probabilities_of_the_stock_model(kind, load_tiny, stock_tiny):
     """logprobs are the model's own, for the chosen token and the best alternatives."""
-    requests = _requests(logprobs=True, top_logprobs=3, max_tokens=10)
+    requests = greedy_requests(logprobs=True, top_logprobs=3, max_tokens=10)
     for request, answer in zip(
         requests, drive(make_engine(load_tiny(kind)), requests).values(), strict=False
     ):
@@ -187,53 +103,6 @@ def test_engine_draws_a_seed_for_a_request_without_one(load_tiny):
     assert answers[0].token_ids == answers[2].token_ids != answers[1].token_ids
 
 
-def _turns(kind, reference, more):
-    """Prompts that go on from PROMPTS and what was answered to them."""
-    return [(*prompt, *ids[:-1], *more) for prompt, ids in zip(PROMPTS, reference[kind], strict=True)]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("block_size", [1, 4, 16])
-def test_engine_answers_a_next_turn_the_same_with_what_is_left_of_the_one_before(
-    kind, block_size, load_tiny, reference
-):
-    """Reuse saves the prefill of all full blocks, beyond a window too, and changes not a token."""
-    model = load_tiny(kind)
-    turns = _turns(kind, reference, (7, 8, 9))
-    plain = make_engine(model, block_size=block_size, prefix_reuse="off")
-    requests = [make_request(n, ids, max_tokens=NEW) for n, ids in enumerate(turns)]
-    expected = drive(plain, requests)
-    assert all(answer.finish.usage.cached_tokens == 0 for answer in expected.values())
-
-    engine = make_engine(model, block_size=block_size)
-    drive(engine, _requests())
-    answers = drive(engine, requests)
-    assert _ids(answers) == _ids(expected)
-    for ids, answer in zip(turns, answers.values(), strict=True):
-        known = len(ids) - 3
-        assert answer.finish.usage.cached_tokens == known // block_size * block_size
-    statistics = engine.statistics()
-    assert statistics.reused_tokens >= sum(answer.finish.usage.cached_tokens for answer in answers.values())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-def test_engine_answers_the_same_when_prefixes_are_shared_and_evicted_in_mid_use(kind, load_tiny, reference):
-    """A pool that holds little more than one: blocks are shared, lost and found, and every answer stands."""
-    model = load_tiny(kind)
-    turns = _turns(kind, reference, (7, 8, 9))
-    requests = [make_request(n, ids, max_tokens=20) for n, ids in enumerate(turns * 3)]
-    expected = _ids(drive(make_engine(model, prefix_reuse="off"), requests))
-    scarce = make_engine(model, blocks=90 if kind == "gemma3" else 50, prefill_budget_tokens=16)
-    answers = drive(scarce, [*_requests()[:2]])
-    answers = drive(scarce, requests)
-    assert _ids(answers) == expected
-    statistics = scarce.statistics()
-    assert statistics.preemptions > 0
-    assert statistics.reused_tokens > 0
-
-
 def test_engine_never_reuses_one_tenants_prompt_for_another(load_tiny):
     """What a tenant has asked can't be found out by how fast another one is answered."""
     engine = make_engine(load_tiny("llama"))
@@ -264,7 +133,7 @@ def test_engine_frees_the_blocks_of_a_cancelled_sequence_at_once(load_tiny):
     """A cancel, whether queued, in its prompt or decoding, is reported by the next step; neighbours go on."""
     engine = make_engine(load_tiny("llama"), max_sequences=2)
     for n in range(3):
-        engine.add(make_request(n, PROMPTS[2], max_tokens=NEW))
+        engine.add(make_request(n, PROMPTS[2], max_tokens=NEW_TOKENS))
     answers = {}
     collect(engine, answers)
     used = engine.statistics().used_blocks
@@ -373,7 +242,7 @@ def test_engine_answers_a_request_it_cannot_serve_with_an_error_beside_one_it_ca
 ):
     """Only the guilty request fails; its neighbour's ids stay identical."""
     engine = make_engine(load_tiny("llama"))
-    good = make_request(1, PROMPTS[3], max_tokens=NEW)
+    good = make_request(1, PROMPTS[3], max_tokens=NEW_TOKENS)
     answers = drive(engine, [make_request(0, prompt, **params), good])
     assert isinstance(answers[0].finish.error, InvalidParameter)
     assert answers[0].finish.error.field == field
@@ -393,7 +262,7 @@ def test_engine_ends_only_the_sequence_whose_logits_are_unusable(load_tiny, refe
         return logits
 
     monkeypatch.setattr(engine._runner, "run", poisoned)
-    answers = drive(engine, _requests())
+    answers = drive(engine, greedy_requests())
     assert isinstance(answers[1].finish.error, NumericalError)
     assert answers[1].token_ids == reference["llama"][1][:5]
     others = [0, 2, 3, 4]

@@ -1,11 +1,24 @@
 import pytest
 import torch
+from hypothesis import given
 
 from seedance_server.engine import invariance
 from seedance_server.engine.block_pool import BlockPool
 from seedance_server.engine.errors import NotDeterministic
 from seedance_server.engine.invariance import find_variation
-from tests.engine.driving import make_engine
+from seedance_server.engine.sequence import FinishReason
+from tests.engine.driving import (
+    NEW_TOKENS,
+    PROMPTS,
+    Answer,
+    collect,
+    drive,
+    greedy_requests,
+    ids_of,
+    make_engine,
+    make_request,
+)
+from tests.engine_strategies import engine_histories
 from tests.tiny_models import KINDS
 
 
@@ -77,3 +90,126 @@ def test_engine_serves_in_spite_of_dependence_unless_told_otherwise(load_tiny, m
     assert [engine._runner._least_rows for engine in (auto, on, off)] == [2, 2, 1]
     monkeypatch.setattr(invariance, "find_variation", lambda *_, **__: None)
     assert "doesn't depend" in on.prove_invariance()
+
+
+# ---- what it comes to: the same answers in any company
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_engine_answers_the_same_when_requests_arrive_one_by_one(kind, load_tiny, reference):
+    """Joining late and leaving early disturbs nobody."""
+    engine = make_engine(load_tiny(kind), prefill_budget_tokens=16)
+    arrivals = dict(zip(range(0, 50, 7), greedy_requests(), strict=False))
+    answers = {}
+    for step in range(200):
+        if step in arrivals:
+            engine.add(arrivals[step])
+        collect(engine, answers)
+    assert ids_of(answers) == reference[kind]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_engine_answers_the_same_when_the_pool_holds_little_more_than_one(kind, load_tiny, reference):
+    """Preempted sequences lose time, never a token: the pool has room for about 1.5 of the longest."""
+    model = load_tiny(kind)
+    engine = make_engine(model, prefill_budget_tokens=16, blocks=60 if kind == "gemma3" else 36)
+    assert ids_of(drive(engine, greedy_requests())) == reference[kind]
+    assert engine.statistics().preemptions > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_engine_answers_the_same_when_a_sequence_is_paused_and_evicted(kind, load_tiny, reference):
+    """A stalled reader's sequence gives up its blocks under pressure and goes on as if nothing had been."""
+    engine = make_engine(load_tiny(kind), blocks=60 if kind == "gemma3" else 36)
+
+    def stall(step):
+        if step == 3:
+            engine.pause(0)
+            engine.pause(1)
+        if step == 40:
+            assert engine.statistics().preemptions > 0
+            engine.resume(0)
+            engine.resume(1)
+
+    assert ids_of(drive(engine, greedy_requests(), before=stall)) == reference[kind]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+@given(history=engine_histories(len(PROMPTS)))
+def test_engine_answers_the_same_in_any_history(kind, history, load_tiny, reference):
+    """Any mix of arrivals, pauses, resumes and cancels on a scarce pool leaves every answer as it is."""
+    engine = make_engine(load_tiny(kind), blocks=60 if kind == "gemma3" else 36, prefill_budget_tokens=11)
+    requests, started = greedy_requests(), set()
+    answers: dict[int, Answer] = {}
+    actions = {"pause": engine.pause, "resume": engine.resume, "cancel": engine.cancel}
+    for action, index, steps in history:
+        if action == "add":
+            if index not in started:
+                started.add(index)
+                engine.add(requests[index])
+        else:
+            actions[action](index)
+        for _ in range(steps):
+            collect(engine, answers)
+    for index in started:
+        engine.resume(index)
+    for index, rest in drive(engine).items():
+        answer = answers.setdefault(index, Answer())
+        answer.token_ids += rest.token_ids
+        answer.finish = rest.finish
+    assert set(answers) == started
+    for index, answer in answers.items():
+        expected = reference[kind][index]
+        if answer.finish.reason is FinishReason.CANCELLED:
+            expected = expected[: len(answer.token_ids)]
+        assert answer.token_ids == expected
+
+
+def _turns(kind, reference, more):
+    """Prompts that go on from PROMPTS and what was answered to them."""
+    return [(*prompt, *ids[:-1], *more) for prompt, ids in zip(PROMPTS, reference[kind], strict=True)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("block_size", [1, 4, 16])
+def test_engine_answers_a_next_turn_the_same_with_what_is_left_of_the_one_before(
+    kind, block_size, load_tiny, reference
+):
+    """Reuse saves the prefill of all full blocks, beyond a window too, and changes not a token."""
+    model = load_tiny(kind)
+    turns = _turns(kind, reference, (7, 8, 9))
+    plain = make_engine(model, block_size=block_size, prefix_reuse="off")
+    requests = [make_request(n, ids, max_tokens=NEW_TOKENS) for n, ids in enumerate(turns)]
+    expected = drive(plain, requests)
+    assert all(answer.finish.usage.cached_tokens == 0 for answer in expected.values())
+
+    engine = make_engine(model, block_size=block_size)
+    drive(engine, greedy_requests())
+    answers = drive(engine, requests)
+    assert ids_of(answers) == ids_of(expected)
+    for ids, answer in zip(turns, answers.values(), strict=True):
+        known = len(ids) - 3
+        assert answer.finish.usage.cached_tokens == known // block_size * block_size
+    statistics = engine.statistics()
+    assert statistics.reused_tokens >= sum(answer.finish.usage.cached_tokens for answer in answers.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_engine_answers_the_same_when_prefixes_are_shared_and_evicted_in_mid_use(kind, load_tiny, reference):
+    """A pool that holds little more than one: blocks are shared, lost and found, and every answer stands."""
+    model = load_tiny(kind)
+    turns = _turns(kind, reference, (7, 8, 9))
+    requests = [make_request(n, ids, max_tokens=20) for n, ids in enumerate(turns * 3)]
+    expected = ids_of(drive(make_engine(model, prefix_reuse="off"), requests))
+    scarce = make_engine(model, blocks=90 if kind == "gemma3" else 50, prefill_budget_tokens=16)
+    answers = drive(scarce, [*greedy_requests()[:2]])
+    answers = drive(scarce, requests)
+    assert ids_of(answers) == expected
+    statistics = scarce.statistics()
+    assert statistics.preemptions > 0
+    assert statistics.reused_tokens > 0

@@ -87,10 +87,10 @@ class Dense:
     def structure(self) -> Linear:
         """For the kernels."""
         bias = None if self.bias is None else self.bias.data_ptr()
-        return Linear(packed_structure(self.weights), bias)
+        return Linear(_packed_structure(self.weights), bias)
 
 
-def packed_structure(weights: PackedWeights) -> Packed:
+def _packed_structure(weights: PackedWeights) -> Packed:
     """For the kernels."""
     return Packed(weights.address, weights.columns, weights.width)
 
@@ -196,7 +196,7 @@ class Decoder:
             *(len(layers), weights.head.width, weights.query_heads, weights.feed_forward),
             _ACTIVATIONS[weights.activation],
             weights.final_norm.structure(),
-            packed_structure(weights.head),
+            _packed_structure(weights.head),
             None if embeddings is None else embeddings.data_ptr(),
             weights.embedding_scale,
         )

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 __all__ = ["PromptLookup"]
 
 _NGRAM = 3
-"""Tokens that must agree; fewer guess wrong more often, more miss a first repetition. Picked, not measured."""
+"""Tokens that must agree; fewer guess wrong more often, more miss a first repetition. Picked."""
 _FIRST_GUESS = 3  # tokens; a good guess doubles the next one
 _LONGEST_REST = 64  # steps
 _LOOKBACK = 8192  # tokens of a prompt that are indexed, so that a long one costs no more; picked

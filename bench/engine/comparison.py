@@ -154,7 +154,8 @@ def verdicts(
         True: lambda t: ratio(measured, t.peer, t.mode, t.streams, t.figure, ours),
         False: lambda t: spread(measured, ours, t.mode, t.streams, t.figure),
     }
-    return [Verdict(target, found[bool(target.peer)](target)) for target in targets]
+    against_others = [target for target in targets if target.peer != ours]
+    return [Verdict(target, found[bool(target.peer)](target)) for target in against_others]
 
 
 def from_json(rows: Iterable[dict[str, Any]]) -> list[Measured]:

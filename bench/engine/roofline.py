@@ -18,6 +18,8 @@ __all__ = ["Machine", "Products", "floor_ms", "measure_machine", "milliseconds_o
 
 # Many times the last cache of any processor, so that each pass comes from memory.
 BUFFER_BYTES = 2**30
+# Large enough that a product is all multiplying, small enough for a machine that multiplies slowly.
+SIDE = 2048
 REPEATS = 5
 
 
@@ -27,7 +29,7 @@ class Machine:
 
     Attributes:
         bytes_per_s: Reading from large pages, all threads together.
-        operations_per_s: Of the best bf16 product that torch has for a batch, a product and a sum being two.
+        operations_per_s: Of a large bf16 product in torch; a multiplication and an addition are two.
     """
 
     bytes_per_s: float
@@ -75,18 +77,18 @@ def milliseconds_of(work: Callable[[], object], repeats: int = REPEATS) -> float
     return 1e3 * median(times)
 
 
-def measure_machine(rows: int, columns: int, width: int) -> Machine:
-    """Read a gigabyte and multiply bf16 matrices of this shape, with torch's threads."""
-    buffer = mmap.mmap(-1, BUFFER_BYTES)
+def measure_machine() -> Machine:
+    """Read a gigabyte and multiply large bf16 matrices, with torch's threads."""
+    # Private: pages that could be shared with another process are never large.
+    buffer = mmap.mmap(-1, BUFFER_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         buffer.madvise(mmap.MADV_HUGEPAGE)
-    numbers = torch.frombuffer(buffer, dtype=torch.int64)
-    numbers.fill_(1)
+    numbers = torch.frombuffer(buffer, dtype=torch.float32)
+    numbers.fill_(1.0)
     read_ms = milliseconds_of(numbers.sum)
-    weights = torch.randn(columns, width).bfloat16()
-    x = torch.randn(rows, width).bfloat16()
-    multiply_ms = milliseconds_of(lambda: torch.nn.functional.linear(x, weights))
-    return Machine(BUFFER_BYTES / read_ms * 1e3, 2.0 * rows * columns * width / multiply_ms * 1e3)
+    square = torch.randn(SIDE, SIDE).bfloat16()
+    multiply_ms = milliseconds_of(lambda: square @ square)
+    return Machine(BUFFER_BYTES / read_ms * 1e3, 2.0 * SIDE**3 / multiply_ms * 1e3)
 
 
 def floor_ms(machine: Machine, products: Products, rows: int) -> float:

@@ -187,7 +187,7 @@ def profile(
         report(f"{rows} rows: {steps[rows][0]:.1f} ms a step")
     restore()
     multiply = _multiply(model, products)
-    machine = measure_machine(max(levels), *products.shapes[-1])
+    machine = measure_machine()
     rows_of_table = []
     for rows, (step_ms, spent_ms) in steps.items():
         parts = shares(step_ms, spent_ms, multiply(rows))

@@ -39,6 +39,7 @@ def test_stopwatch_adds_up_calls_and_begins_anew() -> None:
 def test_profile_of_a_tiny_model_has_every_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It runs through on torch alone, at each level, and its table names them."""
     monkeypatch.setattr("engine.roofline.BUFFER_BYTES", 2**22)
+    monkeypatch.setattr("engine.roofline.SIDE", 64)
     monkeypatch.setattr("engine.step_profile.os.sched_setaffinity", lambda _pid, _cores: None)
     path = build_tiny_model("llama", tmp_path / "tiny")
     tokenizer = AutoTokenizer.from_pretrained(path)

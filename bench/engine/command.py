@@ -165,7 +165,7 @@ def _compare(options: argparse.Namespace, model: Path) -> int:
     absent = {name: reason for name in options.peers if (reason := PEERS[name].absent()) is not None}
     for name, reason in absent.items():
         _say(f"{PEERS[name].title} is absent: {reason}; `--prepare --peers {name}` installs it")
-    taken_at = datetime.now(UTC).isoformat(timespec="seconds")
+    taken_at, commit = datetime.now(UTC).isoformat(timespec="seconds"), _commit()
     with tempfile.TemporaryDirectory(prefix="journal-", dir=options.results) as journal:
         chosen: list[Peer] = [Ours(), *(PEERS[name] for name in options.peers if name not in absent)]
         peers = [_with_options(peer, options.server_flag, Path(journal)) for peer in chosen]
@@ -187,7 +187,8 @@ def _compare(options: argparse.Namespace, model: Path) -> int:
             trio.run(compare, peers, plan, _tokenizer(model), _say, results)
         finally:
             if results.measured:
-                record["runs"].append(_describe(options, peers, plan, results, absent, taken_at))
+                about = {"taken_at": taken_at, "commit": commit, "absent": absent}
+                record["runs"].append(about | _describe(options, peers, plan, results))
                 both = [*earlier, *results.measured]
                 record["measured"] = [attrs.asdict(each) for each in both]
                 name = f"engine-{taken_at.replace(':', '').replace('+0000', 'Z')}.json"
@@ -196,18 +197,11 @@ def _compare(options: argparse.Namespace, model: Path) -> int:
 
 
 def _describe(
-    options: argparse.Namespace,
-    peers: Sequence[Peer],
-    plan: Plan,
-    results: Results,
-    absent: dict[str, str],
-    taken_at: str,
+    options: argparse.Namespace, peers: Sequence[Peer], plan: Plan, results: Results
 ) -> dict[str, Any]:
     """Say what was measured on what: figures without it mean nothing."""
     started = {name: engine for name, engine in results.engines.items() if name not in plan.attachments}
     return {
-        "taken_at": taken_at,
-        "commit": _commit(),
         "model": plan.model.name,
         "machine": machine(),
         "cores": plan.cores,
@@ -215,7 +209,6 @@ def _describe(
         "max_tokens": plan.max_tokens,
         "arrival_rate": plan.arrival_rate,
         "server_flags": options.server_flag,
-        "absent": absent,
         "versions": {peer.name: peer.version() for peer in peers},
         "start_seconds": {name: round(engine.start_s, 1) for name, engine in started.items()},
     }

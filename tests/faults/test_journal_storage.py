@@ -219,6 +219,7 @@ async def test_disk_that_stays_broken_refuses_at_once_and_recovers(path: Path, a
         async with running(_journal(path, vfs, reopen_interval_s=5)) as journal:
             await journal.create_session(new_session())
             await journal.submit("s", 1, new_stream())
+            await trio.testing.wait_all_tasks_blocked()  # the log is moved: the append is what breaks
             broken[0] = True
             with pytest.raises(JournalFailed):
                 await journal.append("s", 1, 1, frames_from(1, 0, 1))

@@ -51,7 +51,7 @@ def prompt(seed: str, tokens: int, tokenize: Tokenize) -> str:
         if length == tokens:
             return " ".join(words)
         if length > tokens:
-            del words[-2:]  # two, or it would go to and fro between two lengths with words of many tokens
+            del words[-2:]  # two: else it might swing between two lengths for ever
         else:
             words.append(dice.choice(vocabulary))
     raise ValueError(f"no text of {tokens} tokens was found")

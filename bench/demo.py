@@ -24,9 +24,10 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from figures import Answer, ask, first_error, milliseconds, percentile
-from seedance_sdk import AsyncSeedanceClient, SeedanceError
-from server_process import ServerFailed, demo_model, running_server, stop_like_ctrl_c_on_sigterm
+from ending import run_to_end
+from figures import Answer, ask, milliseconds, percentile
+from seedance_sdk import AsyncSeedanceClient
+from server_process import demo_model, running_server, stop_like_ctrl_c_on_sigterm
 
 FEW_SHOT = """\
 Short, friendly and correct answers to simple questions.
@@ -262,8 +263,8 @@ def main() -> int:
 
     stop_like_ctrl_c_on_sigterm()
     started_s = time.monotonic()
-    status = 0
-    try:
+
+    def show() -> None:
         console.rule("the model")
         path = options.model_path or demo_model()
         chat = options.chat or (not options.complete and has_chat_template(path))
@@ -273,12 +274,8 @@ def main() -> int:
             report(f"ready on {server.url} after {server.start_s:.1f} s")
             trio.run(converse, server.url, chat, console)
         console.print(f"The server has stopped. {time.monotonic() - started_s:.0f} s in all.")
-    except* (ServerFailed, SeedanceError) as failures:
-        print(f"demo: {first_error(failures)}", file=sys.stderr)
-        status = 1
-    except* KeyboardInterrupt:
-        print("demo: stopped", file=sys.stderr)
-        status = 130
+
+    _, status = run_to_end("demo", show)
     return status
 
 

@@ -23,7 +23,8 @@ from typing import Any
 import trio
 from attrs import define, field
 
-from figures import first_error, milliseconds, percentile
+from ending import run_to_end
+from figures import milliseconds, percentile
 from line_chart import Line, Plot, line_charts
 from load import RESULTS, machine
 from seedance_sdk import AsyncSeedanceClient, SeedanceError
@@ -269,16 +270,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     stop_like_ctrl_c_on_sigterm()
     options.results.mkdir(parents=True, exist_ok=True)
-    record: dict[str, Any] | None = None
-    status = 0
-    try:
-        record = run(options, lambda line: print(line, file=sys.stderr, flush=True))
-    except* (ServerFailed, SeedanceError) as failures:
-        print(f"bench: {first_error(failures)}", file=sys.stderr)
-        status = 1
-    except* KeyboardInterrupt:
-        print("bench: stopped", file=sys.stderr)
-        status = 130
+    record, status = run_to_end(
+        "bench", lambda: run(options, lambda line: print(line, file=sys.stderr, flush=True))
+    )
     if record is None:
         return status
     name = record["taken_at"].replace(":", "").replace("+0000", "Z")

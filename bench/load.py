@@ -25,9 +25,10 @@ from typing import Any
 import trio
 from attrs import define, field
 
-from figures import Answer, ask, first_error, percentile
+from ending import run_to_end
+from figures import Answer, ask, percentile
 from seedance_sdk import AsyncSeedanceClient, SeedanceError
-from server_process import ServerFailed, demo_model, running_server, stop_like_ctrl_c_on_sigterm
+from server_process import demo_model, running_server, stop_like_ctrl_c_on_sigterm
 
 __all__ = ["Level", "load", "main", "summary"]
 
@@ -275,15 +276,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     stop_like_ctrl_c_on_sigterm()
-    status, record = 0, None
-    try:
-        record = run(options, lambda line: print(line, file=sys.stderr, flush=True))
-    except* (ServerFailed, SeedanceError) as failures:
-        print(f"bench: {first_error(failures)}", file=sys.stderr)
-        status = 1
-    except* KeyboardInterrupt:
-        print("bench: stopped", file=sys.stderr)
-        status = 130
+    record, status = run_to_end(
+        "bench", lambda: run(options, lambda line: print(line, file=sys.stderr, flush=True))
+    )
     if record is None:
         return status
     options.results.mkdir(parents=True, exist_ok=True)

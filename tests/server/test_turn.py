@@ -1,5 +1,8 @@
 """Tests of `seedance_server.turn`: over the real admission, without an engine."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import pytest
 import trio
 import trio.testing
@@ -125,8 +128,9 @@ async def hold(waiting: Waiting, scope: trio.CancelScope | None = None) -> None:
         await trio.sleep_forever()
 
 
-async def test_turn_is_given_up_when_it_is_not_wanted_any_more(autojump_clock) -> None:
-    """By a time that came, or was moved."""
+@asynccontextmanager
+async def behind_others() -> AsyncIterator[Waiting]:
+    """A request that has waited for five seconds behind two that hold their turns."""
     admission = make_admission(sequences=1)
     async with trio.open_nursery() as nursery:
         for _ in range(2):
@@ -135,26 +139,24 @@ async def test_turn_is_given_up_when_it_is_not_wanted_any_more(autojump_clock) -
         waiting = Waiting(admission)
         nursery.start_soon(waiting.run)
         await trio.sleep(5)
+        yield waiting
+        nursery.cancel_scope.cancel()
+
+
+async def test_turn_is_given_up_when_it_is_not_wanted_any_more(autojump_clock) -> None:
+    """By a time that came, or was moved."""
+    async with behind_others() as waiting:
         waiting.until_s = float("-inf")
         waiting.turn.note_change()
         await waiting.done.wait()
         assert not waiting.got
         assert not waiting.turn.has_begun
-        nursery.cancel_scope.cancel()
 
 
 async def test_new_reader_is_told_the_place_again(autojump_clock) -> None:
     """Who comes back to a stream that waits sees where it stands."""
-    admission = make_admission(sequences=1)
-    async with trio.open_nursery() as nursery:
-        for _ in range(2):
-            nursery.start_soon(hold, Waiting(admission))
-        await trio.testing.wait_all_tasks_blocked()
-        waiting = Waiting(admission)
-        nursery.start_soon(waiting.run)
-        await trio.sleep(5)
+    async with behind_others() as waiting:
         assert len(waiting.told) == 1
         waiting.turn.note_reader()
         await trio.testing.wait_all_tasks_blocked()
         assert waiting.told == [waiting.told[0]] * 2
-        nursery.cancel_scope.cancel()

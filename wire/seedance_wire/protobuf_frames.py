@@ -7,6 +7,9 @@ one.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
 from . import seedance_pb2 as pb
 from .envelope import CodedDelta
 from .errors import DecodeError
@@ -24,7 +27,9 @@ from .messages import (
 )
 from .validity import check_received
 
-__all__ = ["ERROR_CODE_TO_PB", "error_code_from_pb", "frame_from_pb", "frame_to_pb"]
+__all__ = ["ERROR_CODE_TO_PB", "error_code_from_pb", "frame_from_pb", "frame_to_pb", "meaning_of"]
+
+T = TypeVar("T")
 
 ERROR_CODE_TO_PB = {code: pb.ErrorCode.Value(f"ERROR_CODE_{code.name}") for code in ErrorCode}
 """The number of each error code."""
@@ -173,9 +178,7 @@ def _final_to_pb(final: Final) -> pb.Final:
 
 
 def _final_from_pb(final: pb.Final) -> Final:
-    reason = _FINISH_FROM_PB.get(final.finish_reason)
-    if reason is None:
-        raise DecodeError(f"no finish reason {final.finish_reason}")
+    reason = meaning_of(final.finish_reason, _FINISH_FROM_PB, "finish reason")
     stop: str | int | None = None
     match final.WhichOneof("stop"):
         case "stop_text":
@@ -209,7 +212,16 @@ def error_code_from_pb(number: int) -> ErrorCode:
     Raises:
         DecodeError: There is none.
     """
+    return meaning_of(number, _ERROR_CODE_FROM_PB, "error code")
+
+
+def meaning_of(number: int, meanings: Mapping[Any, T], kind: str) -> T:
+    """Returns what a number of one of the schema's enumerations stands for.
+
+    Raises:
+        DecodeError: Nothing, in this version; ``kind`` names the enumeration.
+    """
     try:
-        return _ERROR_CODE_FROM_PB[number]  # type: ignore[index]
+        return meanings[number]
     except KeyError:
-        raise DecodeError(f"no error code {number}") from None
+        raise DecodeError(f"no {kind} {number}") from None

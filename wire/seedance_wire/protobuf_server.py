@@ -41,7 +41,7 @@ from .messages import (
     StreamCheckpoint,
     Welcome,
 )
-from .protobuf_frames import ERROR_CODE_TO_PB, error_code_from_pb, frame_from_pb, frame_to_pb
+from .protobuf_frames import ERROR_CODE_TO_PB, error_code_from_pb, frame_from_pb, frame_to_pb, meaning_of
 from .validity import InvalidFieldError, check_count, check_received
 
 __all__ = ["server_envelope", "server_messages"]
@@ -210,7 +210,7 @@ def _accepted_from_pb(accepted: pb.Accepted) -> Accepted:
     return Accepted(
         sequence_id=accepted.sequence_id,
         stream_id=accepted.stream_id,
-        durability=_durability(accepted.durability),
+        durability=meaning_of(accepted.durability, _DURABILITY_FROM_PB, "durability"),
         replayed=accepted.replayed,
         first_available_id=accepted.first_available_id if accepted.HasField("first_available_id") else 1,
         last_id=accepted.last_id,
@@ -249,9 +249,7 @@ def _rejected_to_pb(message: ResumeRejected) -> pb.ResumeRejected:
 
 
 def _rejected_from_pb(rejected: pb.ResumeRejected) -> ResumeRejected:
-    code = _FAILURE_FROM_PB.get(rejected.code)
-    if code is None:
-        raise DecodeError(f"no resume failure {rejected.code}")
+    code = meaning_of(rejected.code, _FAILURE_FROM_PB, "resume failure")
     return ResumeRejected(
         stream_id=rejected.stream_id,
         code=code,
@@ -273,9 +271,7 @@ def _checkpoint_to_pb(message: Checkpoint) -> pb.Checkpoint:
 
 
 def _checkpoint_from_pb(checkpoint: pb.Checkpoint) -> Checkpoint:
-    level = _ACK_LEVEL_FROM_PB.get(checkpoint.ack_level)
-    if level is None:
-        raise DecodeError(f"no ack level {checkpoint.ack_level}")
+    level = meaning_of(checkpoint.ack_level, _ACK_LEVEL_FROM_PB, "ack level")
     return Checkpoint(
         sequence_id=checkpoint.sequence_id,
         timestamp_ms=checkpoint.timestamp_ms,
@@ -293,9 +289,7 @@ def _flow_to_pb(message: Flow) -> pb.Flow:
 
 
 def _flow_from_pb(flow: pb.Flow) -> Flow:
-    action = _FLOW_ACTION_FROM_PB.get(flow.action)
-    if action is None:
-        raise DecodeError(f"no flow action {flow.action}")
+    action = meaning_of(flow.action, _FLOW_ACTION_FROM_PB, "flow action")
     return Flow(stream_id=flow.stream_id, action=action, window=flow.window)
 
 
@@ -311,9 +305,7 @@ def _status_to_pb(message: Status) -> pb.Status:
 
 
 def _status_from_pb(status: pb.Status) -> Status:
-    phase = _PHASE_FROM_PB.get(status.phase)
-    if phase is None:
-        raise DecodeError(f"no phase {status.phase}")
+    phase = meaning_of(status.phase, _PHASE_FROM_PB, "phase")
     return Status(
         stream_id=status.stream_id,
         phase=phase,
@@ -322,13 +314,6 @@ def _status_from_pb(status: pb.Status) -> Status:
         tokens_done=status.tokens_done if status.HasField("tokens_done") else None,
         tokens_total=status.tokens_total if status.HasField("tokens_total") else None,
     )
-
-
-def _durability(number: int) -> Durability:
-    try:
-        return _DURABILITY_FROM_PB[number]  # type: ignore[index]
-    except KeyError:
-        raise DecodeError(f"no durability {number}") from None
 
 
 _MESSAGES: Mapping[type, tuple[str, Callable[..., Any], Callable[..., ServerMessage]]] = {

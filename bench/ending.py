@@ -19,8 +19,7 @@ def run_to_end(command: str, work: Callable[[], T]) -> tuple[T | None, int]:
     """Run ``work`` and say on stderr, under the command's name, what ended it early.
 
     Returns:
-        What it returned, or None, and the exit status: 0, or 1 where server or client failed, 130 where it was
-        stopped.
+        What it returned, or None, and the exit status: 0; 1 where server or client failed; 130 if stopped.
     """
     result, status = None, 0
     try:

@@ -214,12 +214,12 @@ MUTANTS = (
     Mutant("gap at the hand-over from replay to live", Parts(node=_Gap), quick=True),
     Mutant("overlap at the hand-over from replay to live", Parts(node=_Overlap), quick=True),
     Mutant("lost wake-up", Parts(node=_LostWakeUp), quick=True),
-    Mutant("key without fingerprint", Parts(node=_KeyAlone)),
+    Mutant("key without fingerprint", Parts(node=_KeyAlone), quick=True),
     Mutant("epoch unchecked on the final frame", Parts(journal=_FinalUnfenced)),
     Mutant("memory of an older epoch survives", Parts(node=_StaleMemory)),
     Mutant("resent request starts again", Parts(journal=_ExecutedTwice)),
     Mutant("request of another session starts again", Parts(journal=_MovedStartsAgain)),
-    Mutant("window begins anew with each connection", Parts(node=_WindowPerConnection)),
+    Mutant("window begins anew with each connection", Parts(node=_WindowPerConnection), quick=True),
     Mutant(
         "breaker counts an orderly goodbye", Parts(patched=_counting_1001), quick=True, machine=CircuitMachine
     ),

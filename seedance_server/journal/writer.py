@@ -20,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import apsw
+import structlog
 from attrs import define, frozen
 
 from seedance_server.journal.ballast import Ballast
@@ -32,6 +33,8 @@ from seedance_server.journal.session_rows import release_all
 from seedance_server.journal.transaction import Transaction
 
 __all__ = ["DiskFull", "FileSystem", "StorageFailed", "Writer"]
+
+_log = structlog.get_logger(__name__)
 
 
 class DiskFull(Exception):  # noqa: N818 - between the writer and its journal; callers see JournalFull
@@ -137,7 +140,17 @@ class Writer:
         space = self._space
         if space.checked_ms is None or now_ms - space.checked_ms >= self._limits.free_check_s * 1e3:
             space.checked_ms = now_ms
-            space.is_low = self._files.free_bytes(self._path.parent) < self._limits.soft_free_bytes
+            was_low = space.is_low
+            free_bytes = self._files.free_bytes(self._path.parent)
+            space.is_low = free_bytes < self._limits.soft_free_bytes
+            if space.is_low and not was_low:
+                _log.warning(
+                    "journal's disk is nearly full: new requests are refused",
+                    free_bytes=free_bytes,
+                    needed_bytes=self._limits.soft_free_bytes,
+                )
+            elif was_low and not space.is_low:
+                _log.info("journal's disk has room again", free_bytes=free_bytes)
         return space.is_low
 
     def commit(self, batch: Batch, now_ms: int) -> list[Outcome]:

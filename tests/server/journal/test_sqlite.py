@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import structlog
 import trio
 from attrs import evolve
 
@@ -233,6 +234,30 @@ async def test_new_work_is_refused_before_the_disk_is_full(path: Path, mock_cloc
         mock_clock.jump(limits.free_check_s)
         await journal.append("s", 1, 1, frames_from(1, 0, 1))
         assert (await journal.submit("s", 1, new_stream())).replayed
+
+
+async def test_disk_that_is_nearly_full_is_told_once_and_so_is_its_end(path: Path, mock_clock):
+    """Whoever looks at the log at night sees why requests are refused, and not a line for each."""
+    free = [10_000]
+    files = FileSystem(free_bytes=lambda _: free[0])
+    limits = evolve(LIMITS, soft_free_bytes=20_000)
+    async with running(SqliteJournal(path, limits, executor=InlineExecutor(), files=files)) as journal:
+        await journal.create_session(new_session())
+        with structlog.testing.capture_logs() as said:
+            for _ in range(3):
+                mock_clock.jump(limits.free_check_s)
+                with pytest.raises(JournalFull):
+                    await journal.submit("s", 1, new_stream())
+            free[0] = 30_000
+            mock_clock.jump(limits.free_check_s)
+            await journal.submit("s", 1, new_stream())
+    nearly_full, again = said
+    assert (nearly_full["log_level"], nearly_full["free_bytes"], nearly_full["needed_bytes"]) == (
+        "warning",
+        10_000,
+        20_000,
+    )
+    assert (again["log_level"], again["free_bytes"]) == ("info", 30_000)
 
 
 async def test_cancelled_while_it_is_written_is_written(path: Path):

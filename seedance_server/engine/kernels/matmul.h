@@ -56,20 +56,19 @@ inline __m512i broadcast_pair(const bf16* p) {
   return _mm512_set1_epi32(pair);
 }
 
-// ROWS rows times PANELS neighbouring panels, all in registers; sums[row][panel * 32 + column].
-template <int ROWS, int PANELS>
+// ROWS rows times one panel, all in registers; sums[row][column].
+template <int ROWS>
 inline void multiply_tile(const bf16* x, int64_t stride, const Packed& weights, int64_t panel, float* sums) {
-  constexpr int kHalves = 2 * PANELS;
+  constexpr int kHalves = 2;  // of a panel, 16 columns each
   __m512 sum[ROWS][kHalves];
   for (int r = 0; r < ROWS; ++r)
     for (int h = 0; h < kHalves; ++h) sum[r][h] = _mm512_setzero_ps();
   const bf16* w = weights.panel(panel);
-  const int64_t panel_stride = weights.stride();
   const auto step = [&](const bf16* at, auto&& pair_of_row) {
     __m512bh column[kHalves];
 #pragma GCC unroll 8
     for (int h = 0; h < kHalves; ++h)
-      column[h] = (__m512bh)_mm512_loadu_si512(at + h / 2 * panel_stride + h % 2 * kPanel);
+      column[h] = (__m512bh)_mm512_loadu_si512(at + h * kPanel);
 #pragma GCC unroll 16
     for (int r = 0; r < ROWS; ++r) {
       const __m512bh pair = (__m512bh)pair_of_row(r);
@@ -88,11 +87,11 @@ inline void multiply_tile(const bf16* x, int64_t stride, const Packed& weights, 
 
 constexpr int kMostRows = 12;  // of a tile: 24 sums, 2 columns and a pair fill 27 of the 32 registers
 
-template <int PANELS, int ROWS = kMostRows / PANELS>
+template <int ROWS = kMostRows>
 inline void multiply_rows(int rows, const bf16* x, int64_t stride, const Packed& w, int64_t panel, float* sums) {
   if constexpr (ROWS > 0) {
-    if (rows == ROWS) multiply_tile<ROWS, PANELS>(x, stride, w, panel, sums);
-    else multiply_rows<PANELS, ROWS - 1>(rows, x, stride, w, panel, sums);
+    if (rows == ROWS) multiply_tile<ROWS>(x, stride, w, panel, sums);
+    else multiply_rows<ROWS - 1>(rows, x, stride, w, panel, sums);
   }
 }
 
@@ -119,7 +118,7 @@ void multiply(Threads& threads, const Rows& x, const Packed& weights, const Fini
         for (int64_t row = block, rows; row < block_end; row += rows) {
           rows = tile_rows(block_end - row, kMostRows);
           for (int g = 0; g < GROUP; ++g)
-            multiply_rows<1>(static_cast<int>(rows), x.row(row), x.stride, weights, group * GROUP + g, sums[g]);
+            multiply_rows(static_cast<int>(rows), x.row(row), x.stride, weights, group * GROUP + g, sums[g]);
           if constexpr (GROUP == 1) finish(row, rows, group, sums[0]);
           else finish(row, rows, group, sums[0], sums[1]);
         }

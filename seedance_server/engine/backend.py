@@ -6,13 +6,10 @@ attention over it) and for the sampler's passes over whole rows of logits; the m
 swap. The invariant: which backend runs changes rounding and speed, never what is computed.
 """
 
-from typing import Any, Protocol
-
-import torch
+from typing import Any, Protocol, Unpack
 
 from seedance_server.engine.candidates import BlockPasses, Passes
-from seedance_server.engine.kv_cache import KvCache, KvGeometry
-from seedance_server.engine.streams import Streams
+from seedance_server.engine.kv_cache import CacheOptions, KvCache, KvGeometry
 
 __all__ = ["Backend", "TorchBackend"]
 
@@ -34,16 +31,7 @@ class Backend(Protocol):
     def adopt(self, model: Any) -> None:
         """Swap those modules of the model that this backend computes itself; called once, after the probe."""
 
-    def open_cache(
-        self,
-        geometry: KvGeometry,
-        *,
-        total_blocks: int,
-        block_size: int,
-        longest_chunk: int,
-        device: torch.device,
-        streams: Streams,
-    ) -> KvCache:
+    def open_cache(self, geometry: KvGeometry, **options: Unpack[CacheOptions]) -> KvCache:
         """A cache whose steps attend with this backend's attention; see `KvCache`."""
 
 
@@ -59,22 +47,6 @@ class TorchBackend:
     def adopt(self, model: Any) -> None:
         """Nothing to swap."""
 
-    def open_cache(
-        self,
-        geometry: KvGeometry,
-        *,
-        total_blocks: int,
-        block_size: int,
-        longest_chunk: int,
-        device: torch.device,
-        streams: Streams,
-    ) -> KvCache:
+    def open_cache(self, geometry: KvGeometry, **options: Unpack[CacheOptions]) -> KvCache:
         """The cache as it is."""
-        return KvCache(
-            geometry,
-            total_blocks=total_blocks,
-            block_size=block_size,
-            longest_chunk=longest_chunk,
-            device=device,
-            streams=streams,
-        )
+        return KvCache(geometry, **options)

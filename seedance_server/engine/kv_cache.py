@@ -12,7 +12,7 @@ repeats the last position under the mask, so stale memory can't leak, not even a
 """
 
 from math import ceil
-from typing import Self
+from typing import Self, TypedDict
 
 import torch
 from attrs import frozen
@@ -22,7 +22,7 @@ from seedance_server.engine.batch import Batch, Chunk
 from seedance_server.engine.errors import InsufficientMemory
 from seedance_server.engine.streams import Streams
 
-__all__ = ["KvCache", "KvGeometry", "KvStep"]
+__all__ = ["CacheOptions", "KvCache", "KvGeometry", "KvStep"]
 
 _LENGTH_MULTIPLE = 64
 """Reads are padded to a multiple of this. Then the kernel's blocking, and with it the rounding of a
@@ -99,6 +99,16 @@ class _KindPlan:
     write: torch.Tensor  # [groups of this kind, rows]
     singles: _Read | None  # one read of `length` positions per row; mask [rows, 1, 1, length]
     spans: tuple[_Read, ...]  # one read for all rows; mask [rows, length]
+
+
+class CacheOptions(TypedDict):
+    """What a cache is made with, beside its geometry; see `KvCache`."""
+
+    total_blocks: int
+    block_size: int
+    longest_chunk: int
+    device: torch.device
+    streams: Streams
 
 
 class KvCache:

@@ -6,7 +6,7 @@ the stock modules around them stay. Every kernel adds in one fixed order, so a r
 the rows beside it, down to a single one. What was taken over is proved by its logits before it serves.
 """
 
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from attrs import frozen
@@ -21,11 +21,11 @@ from seedance_server.engine.kernels.decoder import Decoder, DecoderWeights
 from seedance_server.engine.kernels.library import KernelsMissing, open_library
 from seedance_server.engine.kernels.linear import PackedLinear
 from seedance_server.engine.kernels.weight_memory import WeightMemory
-from seedance_server.engine.kv_cache import KvGeometry
+from seedance_server.engine.kv_cache import CacheOptions, KvGeometry
 from seedance_server.engine.model_probe import PromptRecorder, probe_prompts
 from seedance_server.engine.native_cache import NativeKvCache, NativeKvStep
 from seedance_server.engine.native_decoder import RotaryTables, find_decoder_obstacle, pack_decoder
-from seedance_server.engine.streams import CpuStreams, Streams
+from seedance_server.engine.streams import CpuStreams
 
 __all__ = ["NATIVE_REVISION", "NativeBackend", "find_obstacle"]
 
@@ -85,25 +85,9 @@ class NativeBackend(TorchBackend):
         if not distance <= _TOLERANCE:  # NaN included
             raise KernelsUnavailable(f"the model's logits are off by {distance:.1%}")
 
-    def open_cache(
-        self,
-        geometry: KvGeometry,
-        *,
-        total_blocks: int,
-        block_size: int,
-        longest_chunk: int,
-        device: torch.device,
-        streams: Streams,
-    ) -> NativeKvCache:
+    def open_cache(self, geometry: KvGeometry, **options: Unpack[CacheOptions]) -> NativeKvCache:
         """A cache that the kernels read."""
-        cache = NativeKvCache(
-            geometry,
-            total_blocks=total_blocks,
-            block_size=block_size,
-            longest_chunk=longest_chunk,
-            device=device,
-            streams=streams,
-        )
+        cache = NativeKvCache(geometry, **options)
         if self._decoder is not None:
             cache.decoder = Decoder(self._decoder, cache.places, cache.pages)
         return cache

@@ -3,7 +3,8 @@
 The kernels look blocks up by themselves, so a step gathers nothing and needs no mask.
 """
 
-import torch
+from typing import Unpack
+
 from attrs import frozen
 from torch import Tensor
 
@@ -11,8 +12,7 @@ from seedance_server.engine.batch import Batch
 from seedance_server.engine.kernels.attention import PagedRows, attend_paged, pages_of
 from seedance_server.engine.kernels.decoder import Decoder
 from seedance_server.engine.kernels.structures import Pages, Reach
-from seedance_server.engine.kv_cache import KvCache, KvGeometry
-from seedance_server.engine.streams import Streams
+from seedance_server.engine.kv_cache import CacheOptions, KvCache, KvGeometry
 
 __all__ = ["NativeKvCache", "NativeKvStep"]
 
@@ -27,24 +27,8 @@ class NativeKvCache(KvCache):
 
     decoder: Decoder
 
-    def __init__(
-        self,
-        geometry: KvGeometry,
-        *,
-        total_blocks: int,
-        block_size: int,
-        longest_chunk: int,
-        device: torch.device,
-        streams: Streams,
-    ) -> None:
-        super().__init__(
-            geometry,
-            total_blocks=total_blocks,
-            block_size=block_size,
-            longest_chunk=longest_chunk,
-            device=device,
-            streams=streams,
-        )
+    def __init__(self, geometry: KvGeometry, **options: Unpack[CacheOptions]) -> None:
+        super().__init__(geometry, **options)
         self.pages: tuple[Pages, ...] = tuple(map(pages_of, self.keys, self.values))
 
     def plan(self, batch: Batch) -> "NativeKvStep":  # type: ignore[override]  # both are AttentionSteps

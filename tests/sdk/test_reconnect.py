@@ -25,6 +25,7 @@ from seedance_sdk.reconnect import (
     is_failure,
     reaction_to,
 )
+from seedance_wire.closing import CLOSE_RULES
 from seedance_wire.errors import CloseCode
 from tests.strategies import dice_rolls, outages
 
@@ -46,6 +47,13 @@ ROWS = {
 def test_close_code_has_the_reaction_of_the_protocol(code: int, reaction: Reaction) -> None:
     """The table is the protocol's, whatever words come with the code."""
     assert reaction_to(error_of_close(code, "why")) is reaction
+
+
+@pytest.mark.parametrize("code", CloseCode)
+def test_close_code_is_treated_as_the_specification_advises(code: CloseCode) -> None:
+    """What others are told to do is what this client does."""
+    rule, error = CLOSE_RULES[code], error_of_close(code, "")
+    assert (reaction_to(error).name, is_failure(error)) == (rule.advice.name, rule.is_failure)
 
 
 def test_close_codes_are_all_in_the_table() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from attrs import frozen
 
-from seedance_server.setting import parse_bytes, setting_field
+from seedance_server.setting import setting_field
 
 __all__ = ["EngineSettings"]
 
@@ -18,7 +18,7 @@ def _model(default: Any, flag: str, metavar: str, help_text: str, **more: Any) -
     return setting_field(default, flag, metavar, help_text, group="model and engine", **more)
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, slots=False)
 class EngineSettings:
     """What is served and how it is computed; the texts beside the fields are what ``--help`` prints."""
 
@@ -45,7 +45,6 @@ class EngineSettings:
         "--kv-memory",
         "SIZE",
         "memory for the KV pool, e.g. 4GiB (default: from what is free)",
-        parse=parse_bytes,
     )
     max_context_tokens: int | None = _model(
         None, "--max-context", "TOKENS", "longest prompt plus answer (default: the model's own)", parse=int
@@ -64,8 +63,11 @@ class EngineSettings:
         "whether a prompt that begins like an earlier one of the same tenant is computed from there on",
         choices=("on", "off"),
     )
-    session_kv_ttl_s: int = _model(
-        300, "--session-kv-ttl", "SECONDS", "time for which a session's last turn keeps its KV memory longest"
+    session_kv_ttl_s: float = _model(
+        300.0,
+        "--session-kv-ttl",
+        "SECONDS",
+        "time for which a session's last turn keeps its KV memory longest",
     )
     itl_budget_ms: int | None = _model(
         None,
@@ -73,7 +75,6 @@ class EngineSettings:
         "MS",
         "longest a step with running answers should take; prompts beside them are cut to it "
         "(default: twice what the answers alone take)",
-        parse=int,
     )
     speculative_tokens: int = _model(
         7,

@@ -7,6 +7,7 @@ flag or a taken port is reported before PyTorch's seconds of import.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, cast
@@ -138,7 +139,7 @@ def load_served_model(config: Config, progress: Callable[[str], None]) -> Served
             prefill_budget_tokens=config.prefill_budget_tokens,
             itl_budget_ms=config.itl_budget_ms,
             prefix_reuse=cast("ReuseName", config.prefix_reuse),
-            session_kv_ttl_s=config.session_kv_ttl_s,
+            session_kv_ttl_s=math.ceil(config.session_kv_ttl_s),
             max_context=config.max_context_tokens,
             deterministic=cast("DeterministicName", config.deterministic),
             speculative_tokens=config.speculative_tokens,

@@ -6,29 +6,29 @@ It must not know which settings there are.
 from __future__ import annotations
 
 import ipaddress
-import re
 from collections.abc import Callable
 from typing import Any
 
 import attrs
 from attrs import frozen
 
-__all__ = ["Setting", "is_loopback", "parse_bytes", "setting_field"]
+from seedance_server.quantities import (
+    parse_bytes,
+    parse_milliseconds,
+    parse_seconds,
+    show_bytes,
+    show_milliseconds,
+    show_seconds,
+)
 
-_UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "ki": 1024, "mi": 1024**2, "gi": 1024**3}
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmg]i?)?b?\s*", re.IGNORECASE)
+__all__ = ["Setting", "is_loopback", "setting_field"]
 
-
-def parse_bytes(text: str) -> int:
-    """Reads a size as people write it: ``1048576``, ``512MiB``, ``4 GiB``, ``1.5g``.
-
-    Raises:
-        ValueError: If ``text`` isn't a size.
-    """
-    match = _SIZE.fullmatch(text)
-    if match is None:
-        raise ValueError(f"must be a size such as 512MiB or 4GiB, not {text!r}")
-    return int(float(match[1]) * _UNITS[(match[2] or "").lower()])
+_KINDS: dict[str, tuple[Callable[[str], Any], Callable[[Any], str]]] = {
+    "SIZE": (parse_bytes, show_bytes),
+    "SECONDS": (parse_seconds, show_seconds),
+    "MS": (parse_milliseconds, show_milliseconds),
+}
+"""How values with a unit are read and shown, by what stands for them in ``--help``."""
 
 
 def is_loopback(host: str) -> bool:
@@ -53,6 +53,8 @@ class Setting:
         group: Heading in ``--help``.
         repeatable: The flag may be given several times; the environment separates by commas.
         choices: The only values allowed, if they are few.
+        show: Turns one value into text that ``parse`` reads.
+        secret: The value is never shown.
     """
 
     help: str
@@ -62,11 +64,18 @@ class Setting:
     group: str
     repeatable: bool = False
     choices: tuple[str, ...] = ()
+    show: Callable[[Any], str] = str
+    secret: bool = False
+
+    @property
+    def key(self) -> str:
+        """The key in a file that sets the same."""
+        return self.flag.removeprefix("--")
 
     @property
     def environment(self) -> str:
         """The environment variable that sets the same."""
-        return "SEEDANCE_" + self.flag.removeprefix("--").replace("-", "_").upper()
+        return "SEEDANCE_" + self.key.replace("-", "_").upper()
 
 
 def setting_field(
@@ -80,8 +89,10 @@ def setting_field(
         metavar: Likewise.
         help_text: Likewise.
         group: Likewise.
-        **more: Likewise; ``parse`` is the default's type unless given.
+        **more: Likewise; how it is read and shown follows from the metavar where that is SIZE, SECONDS or MS,
+            else ``parse`` is the default's type unless given.
     """
-    parse = more.pop("parse", None) or (type(default) if default is not None else str)
-    setting = Setting(help=help_text, parse=parse, flag=flag, metavar=metavar, group=group, **more)
-    return attrs.field(default=default, metadata={"setting": setting})
+    kind = _KINDS.get(metavar, (type(default) if default is not None else str, str))
+    more = {"parse": kind[0], "show": kind[1], **more}
+    setting = Setting(help=help_text, flag=flag, metavar=metavar, group=group, **more)
+    return attrs.field(default=default, repr=not setting.secret, metadata={"setting": setting})

@@ -1,0 +1,64 @@
+"""The part of the settings that is about the door: where the server listens, to whom, what it logs.
+
+`config.py` puts the parts together, and checks all. It must not know where a value came from.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+from seedance_server.setting import setting_field
+
+__all__ = ["ServiceSettings"]
+
+
+def _service(default: Any, flag: str, metavar: str, help_text: str, **more: Any) -> Any:
+    return setting_field(default, flag, metavar, help_text, group="service", **more)
+
+
+@frozen(kw_only=True, slots=False)
+class ServiceSettings:
+    """Where it listens and whom it lets in; the texts beside the fields are what ``--help`` prints."""
+
+    host: str = _service(
+        "127.0.0.1", "--host", "ADDRESS", "address to listen on; beyond loopback a key is needed"
+    )
+    port: int = _service(8080, "--port", "PORT", "port to listen on; 0 picks a free one")
+    api_key: str | None = _service(
+        None,
+        "--api-key",
+        "KEY",
+        "key that clients must send; better set by environment, flags are visible to others",
+        secret=True,
+    )
+    keys_path: Path | None = _service(  # noqa: RUF009
+        None,
+        "--keys",
+        "PATH",
+        "file of tenants and their keys, see `seedance-server keys --help`; read again when it changes",
+        parse=Path,
+    )
+    allow_origins: tuple[str, ...] = _service(
+        (),
+        "--allow-origin",
+        "ORIGIN",
+        "web page origin that may connect, e.g. https://chat.example; repeatable",
+        parse=str,
+        repeatable=True,
+    )
+    shutdown_timeout_s: float = _service(
+        30.0, "--shutdown-timeout", "SECONDS", "time for running streams to end after SIGTERM"
+    )
+    log_level: str = _service(
+        "info",
+        "--log-level",
+        "LEVEL",
+        "least severe log line printed",
+        choices=("debug", "info", "warning", "error"),
+    )
+    log_format: str = _service(
+        "console", "--log-format", "FORMAT", "how log lines look", choices=("console", "json")
+    )

@@ -17,76 +17,22 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 import structlog
 import trio
-from attrs import define, frozen
+from attrs import define
 
 from seedance_server.decision_times import DecisionTimes
 from seedance_server.decode_thread import Executor
-from seedance_server.engine.errors import EngineError
-from seedance_server.engine.sampling_params import SamplingParams
+from seedance_server.engine.engine_statistics import EngineStatistics
 from seedance_server.engine.sequence import GenerationRequest, SequenceOutput
+from seedance_server.engine_hop import Command, GenerationEngine, StepResult, advance
 from seedance_server.errors import EngineStopped
 
-__all__ = ["EngineLoop", "EngineLoopStatistics", "Generation", "GenerationEngine"]
+__all__ = ["EngineLoop", "EngineLoopStatistics", "Generation"]
 
 _log = structlog.get_logger(__name__)
-
-
-class GenerationEngine(Protocol):
-    """What an engine offers; all but `check` is called on the decode thread only."""
-
-    def check(self, prompt_tokens: int, params: SamplingParams) -> None:
-        """Raises an EngineError if such a request can never run; callable from any thread."""
-
-    def add(self, request: GenerationRequest) -> None:
-        """Takes a request into the queue."""
-
-    def cancel(self, request_id: int, /) -> None:
-        """Lets the next step end it with reason CANCELLED; unknown ids are ignored, as below."""
-
-    def pause(self, request_id: int, /) -> None:
-        """Takes it out of the batch from the next step on; its KV stays."""
-
-    def resume(self, request_id: int, /) -> None:
-        """Takes it back into the batch."""
-
-    def throttle(self, request_id: int, on: bool, /) -> None:
-        """Lets it take part in every other step only, or in every one again."""
-
-    @property
-    def computed_tokens(self) -> int:
-        """Tokens run through the model since the start, those of prompts included."""
-
-    def check_integrity(self) -> None:
-        """Compares its own books; raises AssertionError where they disagree. Called when there is no work."""
-
-    def has_work(self) -> bool:
-        """Whether a step would do or report anything; a cancel is always to be reported, a pause is not."""
-
-    def step(self) -> Sequence[SequenceOutput]:
-        """Decodes one step; at most one output for each id, the last of an id with ``finish``."""
-
-
-@frozen
-class _Command:
-    """One thing to tell the engine before its next step; with when it was asked for, to time it."""
-
-    id: int
-    act: Callable[[GenerationEngine], None]
-    asked_s: float | None = None
-
-
-@frozen
-class _StepResult:
-    outputs: Sequence[SequenceOutput]
-    rejected: Sequence[tuple[int, Exception]]
-    has_work: bool
-    computed_tokens: int
-    decided_s: float
-    ended_s: float
 
 
 @define
@@ -101,6 +47,7 @@ class EngineLoopStatistics:
         paused: Those of them that are paused.
         running: Those of them that the next steps should bring something for.
         computed_tokens: Tokens run through the model.
+        engine: What the engine said of itself after the last step; None before the first.
     """
 
     steps: int = 0
@@ -110,6 +57,7 @@ class EngineLoopStatistics:
     paused: int = 0
     running: int = 0
     computed_tokens: int = 0
+    engine: EngineStatistics | None = None
 
 
 class Generation:
@@ -260,7 +208,7 @@ class EngineLoop:
         self._free_s = clock()
         self._ids = itertools.count(1)
         self._generations: dict[int, Generation] = {}
-        self._commands: list[_Command] = []
+        self._commands: list[Command] = []
         self._wake = trio.Event()
         self._failure: EngineStopped | None = None
         self._step_began_s: float | None = None
@@ -319,7 +267,7 @@ class EngineLoop:
             self._wake = trio.Event()
             self._step_began_s = trio.current_time()
             try:
-                result = await self._executor.call(lambda: _advance(self._engine, commands, self._clock))  # noqa: B023
+                result = await self._executor.call(lambda: advance(self._engine, commands, self._clock))  # noqa: B023
             except Exception as error:  # noqa: BLE001 - whatever broke it, the engine is gone
                 self._stop(error)
                 return
@@ -327,7 +275,8 @@ class EngineLoop:
                 self._step_began_s = None
             has_work = result.has_work
             self._counts.steps += 1
-            self._counts.computed_tokens = result.computed_tokens
+            self._counts.computed_tokens = result.statistics.computed_tokens
+            self._counts.engine = result.statistics
             self._note_decisions(commands, result)
             self._hand_on(result)
 
@@ -339,7 +288,7 @@ class EngineLoop:
             await self._executor.call(self._engine.check_integrity)
         await self._wake.wait()
 
-    def _note_decisions(self, commands: Sequence[_Command], result: _StepResult) -> None:
+    def _note_decisions(self, commands: Sequence[Command], result: StepResult) -> None:
         for command in commands:
             if command.asked_s is not None:
                 self.decision_times.add(
@@ -347,7 +296,7 @@ class EngineLoop:
                 )
         self._free_s = result.ended_s
 
-    def _hand_on(self, result: _StepResult) -> None:
+    def _hand_on(self, result: StepResult) -> None:
         now_s = trio.current_time()
         for id_, error in result.rejected:
             if (generation := self._generations.get(id_)) is not None:
@@ -362,7 +311,7 @@ class EngineLoop:
     def _tell(self, id_: int, act: Callable[[GenerationEngine], None], *, is_timed: bool = False) -> None:
         if self._failure is not None:
             return  # nobody is left to be told
-        self._commands.append(_Command(id_, act, self._clock() if is_timed else None))
+        self._commands.append(Command(id_, act, self._clock() if is_timed else None))
         self._wake.set()
 
     def _note_pause(self) -> None:
@@ -378,18 +327,3 @@ class EngineLoop:
         self._commands.clear()
         for generation in self._generations.values():
             generation._fail(EngineStopped(self._failure.cause))  # noqa: SLF001
-
-
-def _advance(
-    engine: GenerationEngine, commands: Sequence[_Command], clock: Callable[[], float]
-) -> _StepResult:
-    """One hop, on the decode thread. A request that can't be added fails alone, all else ends the engine."""
-    rejected: list[tuple[int, Exception]] = []
-    for command in commands:
-        try:
-            command.act(engine)
-        except EngineError as error:
-            rejected.append((command.id, error))
-    decided_s = clock()  # nothing changes any more what the step below is made of
-    outputs = engine.step() if engine.has_work() else ()
-    return _StepResult(outputs, rejected, engine.has_work(), engine.computed_tokens, decided_s, clock())

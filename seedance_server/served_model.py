@@ -17,7 +17,7 @@ from attrs import frozen
 from seedance_server.config import Config
 from seedance_server.engine.collector import paused_collector
 from seedance_server.engine.config import DeterministicName, DtypeName, KernelsName, ReuseName
-from seedance_server.engine_loop import GenerationEngine
+from seedance_server.engine_hop import GenerationEngine
 from seedance_wire.messages import ChatMessage
 
 if TYPE_CHECKING:

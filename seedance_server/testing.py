@@ -20,6 +20,7 @@ from attrs import define, field
 
 from seedance_server.admission import Admission
 from seedance_server.config import Config
+from seedance_server.engine.engine_statistics import EngineStatistics
 from seedance_server.engine.errors import (
     ContextLengthExceeded,
     ContinuationMismatch,
@@ -35,7 +36,8 @@ from seedance_server.engine.sequence import (
     StageTiming,
     Usage,
 )
-from seedance_server.engine_loop import EngineLoop, GenerationEngine
+from seedance_server.engine_hop import GenerationEngine
+from seedance_server.engine_loop import EngineLoop
 from seedance_server.event_delivery import EventDelivery
 from seedance_server.event_sink import EventSink
 from seedance_server.front_door import FrontDoor, Service
@@ -81,7 +83,8 @@ class ScriptedEngine:
         integrity_checks: How often it was idle long enough to be asked to check its books.
         requests: Every request added, in order.
         active: Ids that haven't ended.
-        computed_tokens: Pieces made.
+        computed_tokens: Pieces made; a test may count more.
+        generated_tokens: Pieces made.
     """
 
     def __init__(
@@ -100,6 +103,7 @@ class ScriptedEngine:
         self.steps = 0
         self.integrity_checks = 0
         self.computed_tokens = 0
+        self.generated_tokens = 0
         self.requests: list[GenerationRequest] = []
 
     @property
@@ -147,6 +151,25 @@ class ScriptedEngine:
         if request_id in self._sequences:
             self._sequences[request_id].throttled = on
 
+    def statistics(self) -> EngineStatistics:
+        """A script has no KV pool: its sequences, steps and pieces."""
+        return EngineStatistics(
+            running=len(self._sequences) - len(self.paused),
+            waiting=0,
+            paused=len(self.paused),
+            total_blocks=0,
+            used_blocks=0,
+            idle_blocks=0,
+            steps=self.steps,
+            computed_tokens=self.computed_tokens,
+            generated_tokens=self.generated_tokens,
+            preemptions=0,
+            queried_tokens=0,
+            reused_tokens=0,
+            drafted_tokens=0,
+            accepted_tokens=0,
+        )
+
     def check_integrity(self) -> None:
         """Counts that it was called; a script keeps no books."""
         self.integrity_checks += 1
@@ -185,6 +208,7 @@ class ScriptedEngine:
         text = sequence.pieces[sequence.sent]
         sequence.sent += 1
         self.computed_tokens += 1
+        self.generated_tokens += 1
         finish = None
         if request.params.max_tokens is not None and sequence.sent >= request.params.max_tokens:
             finish = self._finish(sequence, FinishReason.LENGTH)

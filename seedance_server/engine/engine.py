@@ -239,11 +239,6 @@ class Engine:
         if generation := self._generations.get(request_id):
             generation.sequence.throttled = on
 
-    @property
-    def computed_tokens(self) -> int:
-        """Rows run through the model since the start."""
-        return self._computed_tokens
-
     def has_work(self) -> bool:
         """Whether `step` has something to do or to report; paused sequences don't count."""
         return bool(self._ended) or self._scheduler.has_work()
@@ -284,6 +279,7 @@ class Engine:
             computed_tokens=self._computed_tokens,
             generated_tokens=self._generated_tokens,
             preemptions=self._scheduler.preemptions,
+            queried_tokens=self._scheduler.queried_tokens,
             reused_tokens=self._scheduler.reused_tokens,
             drafted_tokens=self._speculation.drafted_tokens,
             accepted_tokens=self._speculation.accepted_tokens,

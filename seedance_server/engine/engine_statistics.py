@@ -20,6 +20,7 @@ class EngineStatistics:
         computed_tokens: Rows run through the model: prompts, decodes, and what was computed again.
         generated_tokens: Tokens sampled.
         preemptions: How often a sequence lost its blocks.
+        queried_tokens: Tokens of prompts that began.
         reused_tokens: Tokens of prompts that were in the pool already and weren't computed again.
         drafted_tokens: Rows of ``computed_tokens`` that were run ahead of their turn.
         accepted_tokens: Those of them that were right: steps saved.
@@ -35,6 +36,7 @@ class EngineStatistics:
     computed_tokens: int
     generated_tokens: int
     preemptions: int
+    queried_tokens: int
     reused_tokens: int
     drafted_tokens: int
     accepted_tokens: int

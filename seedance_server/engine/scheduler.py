@@ -65,6 +65,7 @@ class Scheduler:
         self._chunks: dict[Sequence, Chunk] = {}  # of the step that is being scheduled
         self._step = 0
         self.preemptions = 0
+        self.queried_tokens = 0
         self.reused_tokens = 0
 
     @property
@@ -228,6 +229,7 @@ class Scheduler:
         sequence.computed, sequence.recorded = len(keys) * block_size, len(keys)
         if sequence.cached_tokens is None:
             sequence.cached_tokens = min(sequence.computed, sequence.prompt_tokens)
+            self.queried_tokens += sequence.prompt_tokens
             self.reused_tokens += sequence.cached_tokens
         self._unqueue(sequence)
         insort(self._running, sequence, key=_arrival)

@@ -132,6 +132,7 @@ def test_scheduler_computes_only_what_the_pool_no_longer_holds():
     assert world.step() == {again: 1, longer: 4, foreign: 13}
     assert (again.cached_tokens, longer.cached_tokens, foreign.cached_tokens) == (12, 12, 0)
     assert world.scheduler.reused_tokens == 24
+    assert world.scheduler.queried_tokens == 13 + 13 + 16 + 13
 
 
 def test_scheduler_counts_a_prompt_as_cached_by_its_first_step_alone():

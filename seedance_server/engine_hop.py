@@ -1,0 +1,89 @@
+"""One hop to the decode thread and back: what it takes along, what it brings, what the engine must offer.
+
+A hop carries the commands that gathered since the one before, does one step, and returns what came of it. It
+runs on the executor's thread, so it sees the engine and nothing else.
+
+It must not know trio, clients or who waits for what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from attrs import frozen
+
+from seedance_server.engine.engine_statistics import EngineStatistics
+from seedance_server.engine.errors import EngineError
+from seedance_server.engine.sampling_params import SamplingParams
+from seedance_server.engine.sequence import GenerationRequest, SequenceOutput
+
+__all__ = ["Command", "GenerationEngine", "StepResult", "advance"]
+
+
+class GenerationEngine(Protocol):
+    """What an engine offers; all but `check` is called on the decode thread only."""
+
+    def check(self, prompt_tokens: int, params: SamplingParams) -> None:
+        """Raises an EngineError if such a request can never run; callable from any thread."""
+
+    def add(self, request: GenerationRequest) -> None:
+        """Takes a request into the queue."""
+
+    def cancel(self, request_id: int, /) -> None:
+        """Lets the next step end it with reason CANCELLED; unknown ids are ignored, as below."""
+
+    def pause(self, request_id: int, /) -> None:
+        """Takes it out of the batch from the next step on; its KV stays."""
+
+    def resume(self, request_id: int, /) -> None:
+        """Takes it back into the batch."""
+
+    def throttle(self, request_id: int, on: bool, /) -> None:
+        """Lets it take part in every other step only, or in every one again."""
+
+    def statistics(self) -> EngineStatistics:
+        """Its sequences, its KV pool and its counts, as they are now."""
+
+    def check_integrity(self) -> None:
+        """Compares its own books; raises AssertionError where they disagree. Called when there is no work."""
+
+    def has_work(self) -> bool:
+        """Whether a step would do or report anything; a cancel is always to be reported, a pause is not."""
+
+    def step(self) -> Sequence[SequenceOutput]:
+        """Decodes one step; at most one output for each id, the last of an id with ``finish``."""
+
+
+@frozen
+class Command:
+    """One thing to tell the engine before its next step; with when it was asked for, to time it."""
+
+    id: int
+    act: Callable[[GenerationEngine], None]
+    asked_s: float | None = None
+
+
+@frozen
+class StepResult:
+    """What a hop brought; times are of the loop's clock."""
+
+    outputs: Sequence[SequenceOutput]
+    rejected: Sequence[tuple[int, Exception]]
+    has_work: bool
+    statistics: EngineStatistics
+    decided_s: float
+    ended_s: float
+
+
+def advance(engine: GenerationEngine, commands: Sequence[Command], clock: Callable[[], float]) -> StepResult:
+    """One hop, on the decode thread. A request that can't be added fails alone, all else ends the engine."""
+    rejected: list[tuple[int, Exception]] = []
+    for command in commands:
+        try:
+            command.act(engine)
+        except EngineError as error:
+            rejected.append((command.id, error))
+    decided_s = clock()  # nothing changes any more what the step below is made of
+    outputs = engine.step() if engine.has_work() else ()
+    return StepResult(outputs, rejected, engine.has_work(), engine.statistics(), decided_s, clock())

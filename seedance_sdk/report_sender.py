@@ -98,12 +98,17 @@ class ReportSender:
         if batch.error is not None:
             batch.news.set()
 
-    def note_checkpoint(self) -> None:
-        """The server said what it has."""
-        for batch in self._batches:
-            if batch.number and not self._core.keeps(batch.number):
-                batch.kept = True
-                batch.news.set()
+    def note_checkpoint(self) -> bool:
+        """The server said what it has; returns whether a batch of ours is now part of it."""
+        kept = [
+            batch
+            for batch in self._batches
+            if batch.number and not batch.kept and not self._core.keeps(batch.number)
+        ]
+        for batch in kept:
+            batch.kept = True
+            batch.news.set()
+        return bool(kept)
 
     def refused(self, refused: Refused) -> bool:
         """Takes a refusal; False if it is about something else."""

@@ -8,7 +8,6 @@ stream with a typed error. Must not know who reads a stream.
 from __future__ import annotations
 
 import copy
-import math
 import random
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -18,7 +17,7 @@ from importlib.metadata import version
 import trio
 from attrs import evolve
 
-from seedance_sdk.causes import error_of_close, error_of_loss, error_of_wire
+from seedance_sdk.causes import error_of_close
 from seedance_sdk.circuit import Circuit
 from seedance_sdk.errors import (
     ClientClosed,
@@ -28,6 +27,7 @@ from seedance_sdk.errors import (
     Unsupported,
 )
 from seedance_sdk.generation import Generation
+from seedance_sdk.generations import Generations
 from seedance_sdk.limits import Limits
 from seedance_sdk.link import Link
 from seedance_sdk.outbox import Outbox
@@ -38,20 +38,7 @@ from seedance_sdk.transport import Transport
 from seedance_wire.bookmark import Bookmark
 from seedance_wire.client_session import ClientSession, StreamLost
 from seedance_wire.errors import LocalProtocolError, MessageTooLargeError
-from seedance_wire.messages import (
-    Accepted,
-    Checkpoint,
-    Delta,
-    Durability,
-    Error,
-    Flush,
-    Frame,
-    GoAway,
-    Hello,
-    Refused,
-    Resumed,
-    Welcome,
-)
+from seedance_wire.messages import Checkpoint, GoAway, Hello, Refused, Welcome
 from seedance_wire.running_digest import RunningDigest
 
 __all__ = ["Session"]
@@ -106,10 +93,7 @@ class Session:
         self._error: SeedanceError | None = None
         self._draining = False
         self._settled = trio.Event()  # it drains no more: the connection is over
-        self._slots = trio.CapacityLimiter(0)  # one for each stream that the server allows
-        self._live: set[Generation] = set()
-        self._submitted: dict[int, Generation] = {}  # by sequence id, until answered
-        self._streams: dict[int, Generation] = {}  # by stream id, until their last frame
+        self._generations = Generations(self._leave_if_drained)
 
     @property
     def id(self) -> str:
@@ -129,13 +113,12 @@ class Session:
     @property
     def idle(self) -> bool:
         """Whether nothing of it is unfinished."""
-        return not (self._live or self.reports.waiting)
+        return not (len(self._generations) or self.reports.waiting)
 
     @property
     def needed(self) -> int:
         """How many requests and streams need a connection; see `LinkOwner`."""
-        streams = sum(not generation.detached for generation in self._live)
-        return self._waiting + streams + self.reports.waiting
+        return self._waiting + self._generations.read + self.reports.waiting
 
     async def run(self) -> None:
         """Keeps connected while that is needed; never raises but when cancelled."""
@@ -157,10 +140,9 @@ class Session:
 
     def retire(self) -> None:
         """Begins to close and waits for nothing."""
-        detached = any(generation.detached for generation in self._live)
-        for stream_id, generation in self._streams.items():
-            if not (generation.detached or generation.cancel_requested):
-                self._outbox.add(partial(self._core.cancel, stream_id))
+        detached = self._generations.read < len(self._generations)
+        for stream_id in self._generations.uncancelled():
+            self._outbox.add(partial(self._core.cancel, stream_id))
         self._fail(ClientClosed("the client was closed"))
         self._outbox.finish(bye=not detached)
         if not self._link.connected:
@@ -170,15 +152,10 @@ class Session:
         """Ends everything that waits, for good; the first error counts."""
         if self._error is None:
             self._error = error
-        for generation in self._live:
-            generation.fail(self._error)
+        self._generations.fail(self._error)
         self.reports.fail(self._error)
-        self._live.clear()
-        self._submitted.clear()
-        self._streams.clear()
         self._link.opened.set()
         self._settled.set()
-        self._slots.total_tokens = math.inf
         self._circuit.wake()
 
     async def submit(self, request: Request, deadline: float) -> Generation | None:
@@ -212,12 +189,13 @@ class Session:
 
     async def _ask(self, request: Request, deadline: float) -> Generation | None:
         generation = Generation(request, deadline, self, self._limits, self._clock)
-        await self._slots.acquire_on_behalf_of(generation)
+        places = self._generations.places
+        await places.acquire_on_behalf_of(generation)
         if self._draining:
-            self._slots.release_on_behalf_of(generation)
+            places.release_on_behalf_of(generation)
             return None
         self._raise_if_over()
-        self._live.add(generation)
+        self._generations.begin(generation)
         self._link.want()
         self._outbox.add(partial(self._submit, generation, request))
         await self._answered(generation)
@@ -242,8 +220,7 @@ class Session:
             except LocalProtocolError:
                 raise InvalidRequest("this client has that stream already", field="bookmark") from None
             self._outbox.wake()
-        self._live.add(generation)
-        self._streams[number] = generation
+        self._generations.take_up(number, generation)
         self._link.want()
         await self._answered(generation)
         return generation
@@ -293,17 +270,16 @@ class Session:
     def _submit(self, generation: Generation, request: Request) -> None:
         if generation.discarding or generation.ended or self._draining:
             generation.answered.set()  # given up before its turn, or GOAWAY came: another session can have it
-            self._forget(generation)
+            self._generations.leave(generation)
         else:
             try:
                 sequence_id = self._core.submit(evolve(request.submit, deadline_ms=generation.deadline_ms))
             except MessageTooLargeError as error:
-                self._refuse(generation, RequestTooLarge(f"the request is too large: {error}"))
+                self._generations.refuse(generation, RequestTooLarge(f"the request is too large: {error}"))
             except LocalProtocolError as error:
-                self._refuse(generation, InvalidRequest(str(error)))
+                self._generations.refuse(generation, InvalidRequest(str(error)))
             else:
-                generation.sent = True
-                self._submitted[sequence_id] = generation
+                self._generations.ask(sequence_id, generation)
 
     def _cancel(self, generation: Generation) -> None:
         if not generation.ended:
@@ -311,90 +287,44 @@ class Session:
 
     def handle(self, event: object) -> None:
         """Takes one event; see `LinkOwner`."""
-        if not isinstance(event, Welcome | GoAway):
-            self._link.note_progress()
+        progress = False
         match event:
-            case Delta() | Flush() | Error():
-                self._deliver(event)
-            case Accepted() | Refused():
-                self._answer(event)
-            case Checkpoint():
-                self.reports.note_checkpoint()
-            case Resumed():
-                resumed = self._streams.get(event.stream_id)
-                if resumed is not None and not resumed.stream_id:
-                    resumed.accept(event.stream_id, self.id, kept=True)
-            case StreamLost():
-                self._lose(event)
             case Welcome():
                 self._begin(event)
             case GoAway():
                 self._draining = True
                 self._settled = trio.Event()
                 self._leave_if_drained()
-
-    def _answer(self, event: Accepted | Refused) -> None:
-        if isinstance(event, Refused) and self.reports.refused(event):
-            return
-        generation = self._submitted.pop(event.sequence_id, None)
-        if generation is None:
-            return  # it was failed while the session closes
-        if isinstance(event, Refused):
-            self._refuse(generation, error_of_wire(event))
-        else:
-            self._streams[event.stream_id] = generation
-            kept = event.durability is not Durability.NONE
-            generation.accept(event.stream_id, self.id, kept=kept)
+            case StreamLost():
+                self._generations.lose(event, self._link.ended_by)
+            case Checkpoint():
+                progress = self.reports.note_checkpoint()
+            case Refused() if self.reports.refused(event):
+                progress = True
+            case _:
+                progress = self._generations.handle(event, self.id)
+        if progress:
+            self._link.note_progress()
 
     def _begin(self, welcome: Welcome) -> None:
         if self._link.opened.is_set():
-            for generation in self._streams.values():
-                generation.note_reconnect()
-        self._slots.total_tokens = min(welcome.limits.max_streams, self._limits.max_streams)
+            self._generations.note_reconnect()
+        self._generations.places.total_tokens = min(welcome.limits.max_streams, self._limits.max_streams)
         self._outbox.keep_pace(welcome.limits)
         self._link.note_welcome()
 
-    def _deliver(self, frame: Frame) -> None:
-        generation = self._streams.get(frame.stream_id)
-        if generation is None:
-            return
-        generation.deliver(frame)
-        if generation.ended:
-            del self._streams[frame.stream_id]
-            self._forget(generation)
-
-    def _lose(self, event: StreamLost) -> None:
-        """A stream, or a request that was not answered, can't be had any more."""
-        error = error_of_loss(event, self._link.ended_by)
-        waiting = self._submitted if event.stream_id is None else self._streams
-        generation = waiting.pop(event.stream_id or event.sequence_id or 0, None)
-        if generation is not None:
-            self._refuse(generation, error)
-
-    def _refuse(self, generation: Generation, error: SeedanceError) -> None:
-        generation.fail(error)
-        self._forget(generation)
-
     def shed(self, error: SeedanceError) -> None:
         """Fails the longest request that waits for its answer; see `LinkOwner`."""
-        if self._submitted:
-            number = max(self._submitted, key=lambda number: len(repr(self._submitted[number].request)))
+        number = self._generations.shed(error)
+        if number is not None:
             self._core.withdraw(number)
-            self._refuse(self._submitted.pop(number), error)
 
     def disconnected(self) -> None:
         """The connection is over; see `LinkOwner`."""
         self._draining = False
         self._settled.set()
 
-    def _forget(self, generation: Generation) -> None:
-        if generation in self._live:
-            self._live.discard(generation)
-            if isinstance(generation.request, Request):
-                self._slots.release_on_behalf_of(generation)
-            self._leave_if_drained()
-
     def _leave_if_drained(self) -> None:
         """A server that leaves need not wait for us; the session goes on elsewhere when it is needed."""
-        if self._draining and not self._live:
+        if self._draining and not len(self._generations):
             self._link.leave(error_of_close(1001, "the server leaves"))

@@ -153,7 +153,7 @@ async def test_holds_what_many_streams_want_during_an_outage_and_no_more(
             session.note_processed(1, 0)
             session.request_cancel(generation)
         await trio.sleep(30)
-        assert len(session._live) == 10
+        assert len(session._generations) == 10
         assert len(session._outbox._steps) == 10  # nine requests and a cancel
         assert len(session._outbox._acks) == 1
         assert session._core.unanswered == 0

@@ -278,10 +278,10 @@ def test_streams_are_whole_or_prefixes_whatever_their_readers_do(
                     nursery.start_soon(read, client, number)
             await trio.sleep(1)
             for session in client._sessions:
-                assert not session._live
-                assert not session._streams
-                assert not session._submitted
-                assert session._slots.borrowed_tokens == 0
+                assert not session._generations._live
+                assert not session._generations._streams
+                assert not session._generations._asked
+                assert session._generations.places.borrowed_tokens == 0
         assert server.connections == 0
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))

@@ -4,7 +4,7 @@ Unknown, revoked and wrong keys get one answer after the same work. Failures are
 address and key id: whoever goes on failing gets 429 instead, and a key id that is being guessed at from an
 address stays shut to that address for a while, even to the right key. The key file is looked at every second
 and on SIGHUP; one that can't be used changes nothing and is complained about once. A key never reaches the
-log.
+log. Whoever may come in gets a ticket for the asking, with which a browser comes in through the other door.
 
 It must not know WebSockets or what is done behind it.
 """
@@ -26,6 +26,7 @@ from seedance_server.key_file import KeyFile, read_key_file
 from seedance_server.keys import Key, KeyRing, key_id
 from seedance_server.lobby import address_group
 from seedance_server.tenants import LOCAL, Tenant
+from seedance_server.tickets import Tickets
 from seedance_server.upgrade import HttpAnswer
 
 __all__ = ["Gate", "Pass"]
@@ -36,6 +37,8 @@ RELOAD_INTERVAL_S = 1.0
 """Between two looks at the key file: a revoked key stops opening within two."""
 
 _WRONG = HttpAnswer(401, "send the key as Authorization: Bearer", (("WWW-Authenticate", "Bearer"),))
+_STALE = HttpAnswer(401, "this ticket opens nothing: fetch another one", (("WWW-Authenticate", "Bearer"),))
+"""Not counted as a guess: nobody guesses 256 bits, and a slow page is no attack."""
 
 
 @frozen
@@ -78,6 +81,7 @@ class Gate:
         self._path = path
         self._clock = clock
         self._guesses = GuessLimiter()
+        self._tickets = Tickets[Pass](clock=clock)
         self._stamp: object = None
         self._complaint: str | None = None
         self.accounts = Accounts(clock=clock)
@@ -103,15 +107,21 @@ class Gate:
             tenants.setdefault(LOCAL.name, LOCAL)
         self.accounts.update(tenants.values())
 
-    def admit(self, authorization: str | None, address: str) -> Pass | HttpAnswer:
-        """Looks at a request's Authorization header.
+    def admit(
+        self, authorization: str | None, address: str, *, ticket: str | None = None
+    ) -> Pass | HttpAnswer:
+        """Looks at what a request shows.
 
         Args:
-            authorization: Its value, if it is there.
+            authorization: Value of its Authorization header, if it is there.
             address: Whom it comes from.
+            ticket: Of `issue_ticket`, if it has one; then the header isn't looked at.
         """
         if not self.wants_key:
             return Pass(LOCAL.name, None)
+        if ticket is not None:
+            one = self._tickets.redeem(ticket)
+            return one if one is not None and self.holds(one) else _STALE
         scheme, _, text = (authorization or "").partition(" ")
         text = text.strip()
         key = self._ring.find(text)
@@ -130,6 +140,10 @@ class Gate:
             return _WRONG
         retry_after = ("Retry-After", str(math.ceil(wait_s)))
         return HttpAnswer(429, "too many wrong keys from this address", (retry_after,))
+
+    def issue_ticket(self, one: Pass) -> str:
+        """Returns a ticket that lets one connection in with what ``one`` was let in with."""
+        return self._tickets.issue(one.tenant, one)
 
     def holds(self, one: Pass) -> bool:
         """Whether what let a connection in still would."""

@@ -16,12 +16,24 @@ from urllib.parse import urlsplit
 
 from attrs import frozen
 
+from seedance_server.errors import BadRequestHead
 from seedance_server.request_head import RequestHead
 from seedance_server.setting import is_loopback
 from seedance_wire.codec import SUBPROTOCOLS, choose_subprotocol
 
-__all__ = ["HttpAnswer", "Upgrade", "canonical_head", "check_upgrade", "is_allowed_origin"]
+__all__ = [
+    "CHAT_PATH",
+    "HttpAnswer",
+    "Upgrade",
+    "canonical_head",
+    "check_upgrade",
+    "is_allowed_origin",
+    "ticket_of",
+]
 
+CHAT_PATH = "/v1/chat"
+"""Where WebSockets are; every other path is HTTP's."""
+_TICKET_PREFIX = "seedance.ticket."
 _STATUS = {
     200: "OK",
     400: "Bad Request",
@@ -125,6 +137,19 @@ def check_upgrade(  # noqa: PLR0911 - one refusal a rule, in order
             400, f"offer one of these subprotocols: {known}", (("Sec-WebSocket-Protocol", known),)
         )
     return Upgrade(key, subprotocol)
+
+
+def ticket_of(head: RequestHead) -> str | None:
+    """The ticket that a browser offers among the subprotocols, as it can't send a header of its own.
+
+    Raises:
+        BadRequestHead: There are several.
+    """
+    offered = head.tokens("sec-websocket-protocol")
+    tickets = [one.removeprefix(_TICKET_PREFIX) for one in offered if one.startswith(_TICKET_PREFIX)]
+    if len(tickets) > 1:
+        raise BadRequestHead(400, "more than one ticket")
+    return tickets[0] if tickets else None
 
 
 def canonical_head(upgrade: Upgrade) -> bytes:

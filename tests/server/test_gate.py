@@ -153,3 +153,39 @@ def test_gate_does_not_open_with_a_bad_file(path: Path) -> None:
     """At start there is nothing to keep to."""
     with pytest.raises(KeyFileError):
         Gate(path=path, clock=lambda: 0.0)
+
+
+def test_gate_lets_in_once_for_a_ticket(path: Path) -> None:
+    """A ticket stands for the key that bought it, for one connection."""
+    text, _ = new_key(path, "acme")
+    gate = Gate(path=path, clock=lambda: 0.0)
+    one = gate.admit(f"Bearer {text}", ADDRESS)
+    assert isinstance(one, Pass)
+    ticket = gate.issue_ticket(one)
+    assert gate.admit(None, ADDRESS, ticket=ticket) == one
+    again = gate.admit(None, ADDRESS, ticket=ticket)
+    assert isinstance(again, HttpAnswer)
+    assert again.status == 401
+
+
+async def test_gate_refuses_a_ticket_when_its_key_was_revoked(path: Path) -> None:
+    """Nobody comes in by a ticket who couldn't by the key."""
+    text, id_ = new_key(path, "acme")
+    gate = Gate(path=path, clock=lambda: 0.0)
+    one = gate.admit(f"Bearer {text}", ADDRESS)
+    assert isinstance(one, Pass)
+    ticket = gate.issue_ticket(one)
+    revoke_key(path, id_)
+    await gate.reload()
+    refused = gate.admit(None, ADDRESS, ticket=ticket)
+    assert isinstance(refused, HttpAnswer)
+    assert refused.status == 401
+
+
+def test_gate_counts_no_stale_ticket_as_a_guess(path: Path) -> None:
+    """A page that comes late with its ticket doesn't lock out its address."""
+    text, _ = new_key(path, "acme")
+    gate = Gate(path=path, clock=lambda: 0.0)
+    for _ in range(100):
+        assert isinstance(gate.admit(None, ADDRESS, ticket="stale"), HttpAnswer)
+    assert isinstance(gate.admit(f"Bearer {text}", ADDRESS), Pass)

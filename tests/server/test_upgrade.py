@@ -2,8 +2,16 @@
 
 import pytest
 
+from seedance_server.errors import BadRequestHead
 from seedance_server.request_head import RequestHead
-from seedance_server.upgrade import HttpAnswer, Upgrade, canonical_head, check_upgrade, is_allowed_origin
+from seedance_server.upgrade import (
+    HttpAnswer,
+    Upgrade,
+    canonical_head,
+    check_upgrade,
+    is_allowed_origin,
+    ticket_of,
+)
 
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="
 GOOD = {
@@ -137,3 +145,22 @@ def test_an_answer_is_whole_and_closes() -> None:
     assert b"Connection: close" in head
     assert f"Content-Length: {len(body)}".encode() in head
     assert answer.encode(with_body=False) == head + b"\r\n\r\n"
+
+
+def offering(*subprotocols: str) -> RequestHead:
+    headers = GOOD | {"sec-websocket-protocol": ", ".join(subprotocols)}
+    return RequestHead(method="GET", target="/v1/chat", http_version="1.1", headers=tuple(headers.items()))
+
+
+def test_a_ticket_is_found_among_the_subprotocols() -> None:
+    """A browser has no other place for it; the subprotocol is chosen as if it weren't there."""
+    head = offering("seedance.v1.json", "seedance.ticket.aB-_9")
+    assert ticket_of(head) == "aB-_9"
+    assert check_upgrade(head, wants_key=True, allow_origins=()) == Upgrade(KEY, "seedance.v1.json")
+    assert ticket_of(offering("seedance.v1.json")) is None
+
+
+def test_two_tickets_are_refused() -> None:
+    """Nobody sends two by mistake."""
+    with pytest.raises(BadRequestHead, match="more than one ticket"):
+        ticket_of(offering("seedance.v1.json", "seedance.ticket.a", "seedance.ticket.b"))

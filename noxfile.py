@@ -30,6 +30,8 @@ GROUPS = {
     "lint": (*TEST_TOOLS, "codespell", "import-linter", "mypy", "nox", "ruff", "types-protobuf"),
     "fuzz": ("atheris",),
 }
+# These write a module that every protobuf from the one in wire/pyproject.toml on reads; later ones would not.
+GENERATORS = ("grpcio-tools==1.75.1", "mypy-protobuf==5.1.0")
 DECIDING_FILES = ("constraints.txt", "pyproject.toml", "seedance_sdk/pyproject.toml", "wire/pyproject.toml")
 # Tests make their models on the fly: one that reaches for a hub is a mistake, and fails at once.
 OFFLINE = {"HF_HUB_OFFLINE": "1"}
@@ -136,6 +138,17 @@ def fuzz(session: nox.Session) -> None:
 def bench(session: nox.Session) -> None:
     """Measure: `-- NAME…` picks benchmarks, else `load`; see bench/README.md. Options follow the names."""
     _with_server(session, "bench/__main__.py")
+
+
+@nox.session
+def generate(session: nox.Session) -> None:
+    """Make again what is made from the schema and the rules: the protobuf module, parts of PROTOCOL.md."""
+    session.install("--quiet", "--disable-pip-version-check", *GENERATORS, "./wire")
+    plugin = Path(session.bin) / "protoc-gen-mypy"
+    home = "wire/seedance_wire"
+    outputs = (f"--python_out={home}", f"--mypy_out=quiet:{home}", f"--plugin=protoc-gen-mypy={plugin}")
+    session.run("python", "-m", "grpc_tools.protoc", "-Iwire", *outputs, "seedance.proto")
+    session.run("python", "wire/specification.py", env={"PYTHONPATH": "wire"})
 
 
 @nox.session

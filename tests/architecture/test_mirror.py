@@ -20,6 +20,7 @@ WITHOUT_BEHAVIOUR = {
 OTHER_SUBJECTS = {
     "tests/wire/test_fuzz_corpus.py": "fuzz/corpus",
     "tests/wire/test_seedance_pb2.py": "wire/seedance.proto",
+    "tests/wire/test_specification.py": "wire/specification.py",
     "tests/wire/test_vectors.py": "wire/vectors",
 }
 

@@ -1,8 +1,6 @@
 """The tables of who may say what when, followed by the machine, and shown in the specification."""
 
-import re
 from itertools import product
-from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -168,29 +166,3 @@ def test_state_follows_the_stream_table(role: Role, reached: StreamState, kind: 
     sender = Role.CLIENT if kind in CLIENT_KINDS else Role.SERVER
     with pytest.raises(LocalProtocolError if sender is role else RemoteProtocolError):
         advance(state, message)
-
-
-PROTOCOL = Path(__file__).parents[2] / "wire" / "PROTOCOL.md"
-
-
-def rendered(states: list[str], table: dict[tuple[str, str], str], kinds: tuple[Kind, ...]) -> str:
-    """A table for people: a row for each message, a column for each state, in the cells the next state."""
-    lines = [f"| message | {' | '.join(states)} |", f"|---|{'---|' * len(states)}"]
-    for kind in kinds:
-        cells = [table.get((state, kind.__name__), "") for state in states]
-        if any(cells):
-            lines.append(f"| {kind.__name__} | {' | '.join(cells)} |")
-    return re.sub(r"\|  (?=\|)", "| ", "\n".join(lines))
-
-
-@pytest.mark.parametrize("name", ["connection", "stream"])
-def test_specification_shows_the_tables(name: str) -> None:
-    """What implementers read is what this implementation does."""
-    rows = CONNECTION_TABLE if name == "connection" else STREAM_TABLE
-    table = {(state.value, kind.__name__): following.value for (state, kind), following in rows.items()}
-    states = [s.value for s in (ConnectionState if name == "connection" else StreamState)]
-    states = [state for state in states if any(state == row for row, _ in table)]
-    wanted = rendered(states, table, (*CLIENT_KINDS, *SERVER_KINDS))
-    text = PROTOCOL.read_text()
-    shown = text.partition(f"<!-- begin {name} table")[2].partition("-->\n")[2].partition("<!-- end")[0]
-    assert shown.strip() == wanted

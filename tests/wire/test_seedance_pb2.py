@@ -1,5 +1,6 @@
 """The generated module and its schema."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -40,6 +41,15 @@ def test_type_stubs_are_the_schemas(tmp_path: Path) -> None:
     subprocess.run(command, check=True, cwd=SCHEMA.parent, timeout=60, env={"PATH": str(plugin.parent)})
     committed = Path(seedance_wire.__file__).with_name("seedance_pb2.pyi").read_text()
     assert (tmp_path / "seedance_pb2.pyi").read_text() == committed
+
+
+def test_generated_module_is_of_the_oldest_protobuf_that_is_allowed() -> None:
+    """A later generator writes a module that users of an older protobuf cannot import: `./nox -s generate`."""
+    generator = re.search(r"# Protobuf Python Version: (\S+)", Path(pb.__file__).read_text())
+    oldest = re.search(r'"protobuf>=([\d.]+)', (SCHEMA.parent / "pyproject.toml").read_text())
+    assert generator is not None
+    assert oldest is not None
+    assert generator[1] == oldest[1]
 
 
 def test_schema_comments_every_field() -> None:

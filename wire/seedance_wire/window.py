@@ -15,13 +15,17 @@ from fractions import Fraction
 
 from .errors import LocalProtocolError, RemoteProtocolError
 
-__all__ = ["SlidingWindow"]
+__all__ = ["INITIAL_FRAMES", "MAXIMUM_BYTES", "MAXIMUM_FRAMES", "MINIMUM_FRAMES", "SlidingWindow"]
 
 # The numbers of S22. The factors are exact: in floats, seven tenths of 90 is 62.99…, not 63.
-_INITIAL_FRAMES = 32
-_MINIMUM_FRAMES = 16
-_MAXIMUM_FRAMES = 128
-_MAXIMUM_BYTES = 262_144
+INITIAL_FRAMES = 32
+"""A window's size at first."""
+MINIMUM_FRAMES = 16
+"""Its least size."""
+MAXIMUM_FRAMES = 128
+"""Its greatest size."""
+MAXIMUM_BYTES = 262_144
+"""Bytes of text that a window holds, whatever its size."""
 _FAST_S = 0.050
 _SLOW_S = 0.200
 _GROWTH = Fraction(6, 5)
@@ -39,8 +43,8 @@ class SlidingWindow:
     """
 
     def __init__(self, after_id: int = 0) -> None:
-        self._size = _INITIAL_FRAMES
-        self._sent: deque[tuple[int, int, float]] = deque()  # (id, bytes, sent at); at most _MAXIMUM_FRAMES
+        self._size = INITIAL_FRAMES
+        self._sent: deque[tuple[int, int, float]] = deque()  # (id, bytes, sent at); at most MAXIMUM_FRAMES
         self._bytes = 0
         self._newest_id = after_id
 
@@ -62,19 +66,19 @@ class SlidingWindow:
     @property
     def used(self) -> float:
         """Share of the window in use, by frames or bytes, whichever is more; may exceed 1 after a shrink."""
-        return max(len(self._sent) / self._size, self._bytes / _MAXIMUM_BYTES)
+        return max(len(self._sent) / self._size, self._bytes / MAXIMUM_BYTES)
 
     @property
     def room(self) -> int:
         """What is left of the window, in frames: by frames or by its share of bytes, whichever is less."""
-        by_bytes = self._size * (_MAXIMUM_BYTES - self._bytes) // _MAXIMUM_BYTES
+        by_bytes = self._size * (MAXIMUM_BYTES - self._bytes) // MAXIMUM_BYTES
         return max(min(self._size - len(self._sent), by_bytes), 0)
 
     def can_send(self, size_bytes: int) -> bool:
         """Says whether a frame of ``size_bytes`` may be sent now."""
         if not self._sent:
             return True
-        return len(self._sent) < self._size and self._bytes + size_bytes <= _MAXIMUM_BYTES
+        return len(self._sent) < self._size and self._bytes + size_bytes <= MAXIMUM_BYTES
 
     def on_sent(self, frame_id: int, size_bytes: int, now_s: float) -> None:
         """Notes that a frame was sent.
@@ -131,4 +135,4 @@ class SlidingWindow:
 
     def _resize(self, factor: Fraction) -> None:
         resized = self._size * factor.numerator // factor.denominator
-        self._size = min(max(resized, _MINIMUM_FRAMES), _MAXIMUM_FRAMES)
+        self._size = min(max(resized, MINIMUM_FRAMES), MAXIMUM_FRAMES)

@@ -16,7 +16,7 @@ import trio
 
 from seedance_server.config import Config
 from seedance_server.engine.sequence import GenerationRequest, SequenceOutput
-from seedance_server.flags import read_config
+from seedance_server.given_settings import read_config
 from seedance_server.log import configure_logging
 from seedance_server.serve import serve
 from seedance_server.served_model import ServedModel

@@ -1,4 +1,4 @@
-"""The command ``seedance-server``: settings in, exit status out; ``seedance-server keys`` is another one.
+"""The command ``seedance-server``: settings in, exit status out; ``keys`` and ``config`` are others.
 
 0: served and stopped as asked. 2: couldn't start, one line on stderr says why. 1: a bug, with its traceback.
 """
@@ -11,18 +11,22 @@ import sys
 import threading
 from collections.abc import Sequence
 
+import structlog
 import trio
 
+from seedance_server.config_command import run_config_command
 from seedance_server.decode_thread import THREAD_NAME
 from seedance_server.engine.errors import EngineError
 from seedance_server.errors import StartupError
-from seedance_server.flags import read_config
+from seedance_server.given_settings import make_config, read_given
 from seedance_server.key_command import run_key_command
 from seedance_server.log import configure_logging, printable
 from seedance_server.serve import serve
 from seedance_server.served_model import load_served_model
 
 __all__ = ["main"]
+
+_log = structlog.get_logger(__name__)
 
 _LINE_CHARS = 2_000
 """Longest error line: a path may be long, a line break in it must not make two lines."""
@@ -41,8 +45,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if given[:1] == ["keys"]:
             return run_key_command(given[1:])
-        config = read_config(given)
+        if given[:1] == ["config"]:
+            return run_config_command(given[1:])
+        were_set = read_given(given)
+        config = make_config(were_set)
         configure_logging(config.log_level, config.log_format)
+        for name in were_set.strangers:
+            _log.warning("a variable that is no setting", name=name)
         trio.run(functools.partial(serve, config, load_served_model))
     except (StartupError, EngineError) as error:
         sys.stderr.write(f"seedance-server: error: {printable(str(error), _LINE_CHARS)}\n")

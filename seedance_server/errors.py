@@ -4,7 +4,8 @@
     ├── StartupError            the operator: a flag, a port, a limit; one line on stderr and exit status 2
     │   ├── ConfigError         a setting is out of range or contradicts another
     │   ├── KeyFileError        the key file can't be read or written
-    │   └── ListenError         the address can't be listened on
+    │   ├── ListenError         the address can't be listened on
+    │   └── SettingsFileError   the file of settings can't be read or says something that it can't
     ├── BadRequestHead          the client: this is no HTTP request; answered with a status
     ├── RequestRefused          the client: this request can't be served, the connection stays
     ├── EngineStopped           the engine is gone; every stream ends with a retryable error
@@ -35,6 +36,7 @@ __all__ = [
     "RequestRefused",
     "ServerError",
     "SessionLost",
+    "SettingsFileError",
     "StartupError",
     "Superseded",
 ]
@@ -96,6 +98,22 @@ class ListenError(StartupError):
 
     def __str__(self) -> str:
         return f"can't listen on {self.host} port {self.port}: {self.reason}"
+
+
+@define
+class SettingsFileError(StartupError):
+    """The file of settings can't be used.
+
+    Attributes:
+        path: The file.
+        reason: What is wrong with it.
+    """
+
+    path: Path
+    reason: str
+
+    def __str__(self) -> str:
+        return f"settings file {self.path} {self.reason}"
 
 
 @define

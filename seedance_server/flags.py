@@ -1,24 +1,27 @@
-"""The command line and the environment, derived from `Config`: flag before variable before default.
+"""The command line, derived from `Config`: a flag for each field, and help that names its twins.
 
-Whatever field `Config` has can be set both ways, under one name: ``--max-conns`` and ``SEEDANCE_MAX_CONNS``.
-A wrong value is one line, whichever way it came.
+Whatever field `Config` has can be set in three ways under one name: ``--max-conns``, ``SEEDANCE_MAX_CONNS``
+and ``max-conns`` in the file.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import attrs
 
 from seedance_server import __version__
 from seedance_server.config import Config
-from seedance_server.errors import ConfigError, StartupError
+from seedance_server.errors import StartupError
 from seedance_server.setting import Setting
+from seedance_server.settings_file import likely_meant
 
-__all__ = ["build_parser", "read_config", "settings"]
+__all__ = ["CONFIG_VARIABLE", "build_parser", "read_flags", "settings"]
+
+CONFIG_VARIABLE = "SEEDANCE_CONFIG"
+"""The environment's twin of ``--config``."""
 
 
 def settings() -> dict[str, Setting]:
@@ -42,11 +45,19 @@ def build_parser() -> argparse.ArgumentParser:
     parser = _OneLineParser(
         prog="seedance-server",
         description="Streams a language model's tokens over WebSocket.",
-        epilog="Each flag has a twin in the environment, shown in brackets; the flag wins. "
-        "Keys of tenants are made and revoked by `seedance-server keys`.",
+        epilog="Each flag has a twin in the environment, shown in brackets, and one in the file of settings: "
+        "its name without the dashes. The flag wins over the variable, the variable over the file. "
+        "`seedance-server config` shows what holds and why; tenants' keys are made and revoked by "
+        "`seedance-server keys`.",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"seedance-server {__version__}")
+    parser.add_argument(
+        "--config",
+        metavar="PATH",
+        help="file of settings, TOML (default: seedance/server.toml in the user's configuration directory, "
+        f"then in /etc) [{CONFIG_VARIABLE}]",
+    )
     groups: dict[str, Any] = {}
     defaults = {field.name: field.default for field in attrs.fields(Config)}
     for name, setting in settings().items():
@@ -68,48 +79,25 @@ def _explain(setting: Setting, default: object) -> str:
     if setting.choices:
         parts.append(f"({', '.join(setting.choices)})")
     if default not in (None, "", ()):
-        parts.append(f"(default: {default})")
+        parts.append(f"(default: {setting.show(default)})")
     parts.append(f"[{setting.environment}]")
     return " ".join(parts).replace("%", "%%")
 
 
-def read_config(
-    arguments: Sequence[str] | None = None, environment: Mapping[str, str] | None = None
-) -> Config:
-    """Reads the settings.
+def read_flags(arguments: Sequence[str] | None) -> dict[str, Any]:
+    """What stands on the command line: texts by field name, and ``config``; None for what doesn't.
 
     Args:
         arguments: The command line without the program's name; None for the process's own.
-        environment: The variables; None for the process's own.
 
     Raises:
-        StartupError: Naming the flag or variable at fault.
+        StartupError: It can't be read. Only names are repeated: a value may be a secret.
         SystemExit: After ``--help`` and ``--version``.
     """
-    variables = os.environ if environment is None else environment
-    given = vars(build_parser().parse_args(arguments))
-    values: dict[str, Any] = {}
-    for name, setting in settings().items():
-        text = given[name]
-        source = setting.flag
-        if text is None:
-            text = variables.get(setting.environment) or None
-            source = setting.environment
-            if text is not None and setting.repeatable:
-                text = [part.strip() for part in text.split(",") if part.strip()]
-        if text is not None:
-            values[name] = _parse(setting, source, text)
-    if not values.get("model_path"):
-        raise ConfigError("--model-path", "is needed: a model directory, a hub id or a GGUF file")
-    return Config(**values)
-
-
-def _parse(setting: Setting, source: str, text: Any) -> Any:
-    try:
-        if setting.repeatable:
-            return tuple(setting.parse(part) for part in text)
-        return setting.parse(text)
-    except ValueError as error:
-        kind = {int: "must be a whole number", float: "must be a number"}.get(setting.parse)  # type: ignore[call-overload]
-        reason = f"{kind}, not {text!r}" if kind else str(error)
-        raise ConfigError(source, reason) from None
+    parser = build_parser()
+    given, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        strange = [word.partition("=")[0] for word in unknown if word.startswith("-")] or unknown
+        meant = likely_meant(strange[0], [setting.flag for setting in settings().values()])
+        parser.error(f"unrecognized arguments: {' '.join(strange)}{meant}")
+    return vars(given)

@@ -51,6 +51,10 @@ from seedance_sdk.errors import (
     UnsupportedEventLoop,
     UpgradeRefused,
 )
+from seedance_sdk.jitter import JitterFigures, JitterPeriod
+from seedance_sdk.latency import LatencyObservatory
+from seedance_sdk.latency_report import AnswerFigures, EndpointFigures, HistogramBucket, LatencyReport
+from seedance_sdk.latency_sketch import Distribution
 from seedance_sdk.limits import Limits
 from seedance_sdk.options import EarlierTurn, Message, Options, ResumeOptions, SamplingOptions, TextPart
 from seedance_sdk.reconnect import ReconnectDetails
@@ -59,6 +63,7 @@ from seedance_wire.bookmark import Bookmark
 
 __all__ = [
     "Abandoned",
+    "AnswerFigures",
     "AsyncSeedanceClient",
     "AsyncStream",
     "AuthenticationError",
@@ -75,16 +80,23 @@ __all__ = [
     "ContextLengthExceeded",
     "CursorAhead",
     "DeadlineExceeded",
+    "Distribution",
     "Diverged",
     "Draining",
     "EarlierTurn",
+    "EndpointFigures",
     "EngineFailed",
     "FingerprintMismatch",
     "FinishReason",
+    "HistogramBucket",
     "IdempotencyMismatch",
     "InternalServerError",
     "InvalidRequest",
+    "JitterFigures",
+    "JitterPeriod",
     "JournalFull",
+    "LatencyObservatory",
+    "LatencyReport",
     "Limits",
     "Message",
     "ModelNotFound",

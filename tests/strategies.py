@@ -314,3 +314,13 @@ outages = st.lists(
 )
 """What ends one attempt after the other: a close code or an HTTP status, with Retry-After in milliseconds."""
 dice_rolls = st.floats(0, 1, exclude_max=True)
+
+
+# ---- latency
+
+durations = st.one_of(
+    st.just(0.0),
+    st.floats(-9, 8).map(lambda exponent: 10.0**exponent),
+    st.floats(1e-9, 60),
+)
+"""Seconds, from a nanosecond to three years: tails heavier than any that a network has."""

@@ -23,10 +23,14 @@ ROOT = Path(__file__).parent
 DEV = ROOT / ".nox" / "dev"
 PINNED = ("--disable-pip-version-check", "--constraint", "constraints.txt")
 TEST_TOOLS = ("hypothesis", "pytest", "pytest-timeout", "pytest-trio")
+SDK = "seedance_sdk[otel,prometheus]"
 GROUPS = {
-    "product": ("--editable", "wire", "--editable", "seedance_sdk[otel,prometheus]", "--editable", ".[demo]", "rich"),
+    "product": ("--editable", "wire", "--editable", SDK, "--editable", ".[demo]", "rich"),
     # To build the distributions, compile the schema, check the SDK's types, attack the guarded socket.
-    "test": (*TEST_TOOLS, "build", "setuptools", "grpcio-tools", "mypy-protobuf", "mypy", "kosoku", "opentelemetry-sdk"),
+    "test": (
+        *(*TEST_TOOLS, "build", "setuptools", "grpcio-tools", "mypy-protobuf", "mypy", "kosoku"),
+        "opentelemetry-sdk",  # reads what the SDK exports
+    ),
     "lint": (*TEST_TOOLS, "codespell", "import-linter", "mypy", "nox", "ruff", "types-protobuf"),
     "fuzz": ("atheris",),
 }
@@ -164,8 +168,7 @@ def build(session: nox.Session) -> None:
 @nox.session
 def sdk_alone(session: nox.Session) -> None:
     """The SDK's tests where only the SDK is installed: proof that it needs neither torch nor the server."""
-    exporters = ("./seedance_sdk[otel,prometheus]", "opentelemetry-sdk")
-    session.install("--quiet", *PINNED, "./wire", *exporters, *TEST_TOOLS)
+    session.install("--quiet", *PINNED, "./wire", f"./{SDK}", "opentelemetry-sdk", *TEST_TOOLS)
     # In a copy without our packages: the tests import what was installed, and nothing else is in reach.
     alone = Path(session.create_tmp()) / "alone"
     shutil.rmtree(alone, ignore_errors=True)

@@ -23,7 +23,7 @@ __all__ = ["observe"]
 def observe(observatory: LatencyObservatory, meter: Meter) -> None:
     """Makes instruments ``seedance.client.…`` that read the observatory whenever they are asked.
 
-    Quantiles are gauges in seconds with an attribute ``quantile``; counts are counters. All have the attribute
+    Quantiles are gauges in seconds with an attribute ``quantile``; counts are counters. All have an attribute
     ``endpoint``, and those of answers ``canary``.
 
     Args:

@@ -31,6 +31,8 @@ class Account:
         connections: WebSockets open.
         requests: Requests from SUBMIT to their last frame.
         waiting: Those of them that never had their turn in the engine.
+        prompt_tokens: Of its requests that had their turn, since the start.
+        generated_tokens: Generated for it, since the start.
     """
 
     def __init__(self, tenant: Tenant, clock: Callable[[], float] = trio.current_time) -> None:
@@ -41,6 +43,8 @@ class Account:
         self.connections = 0
         self.requests = 0
         self.waiting = 0
+        self.prompt_tokens = 0
+        self.generated_tokens = 0
         self.hold_to(tenant)
 
     @property

@@ -69,6 +69,10 @@ class Admission:
         clock: Seconds of the engine's clock.
         run_in_thread: Runs a prompt's encoding off the event loop; None for trio's worker threads.
         entropy: Seeds for requests that name none, from 0 to 2**63 - 1.
+
+    Attributes:
+        model: What is served.
+        clock: Seconds of the engine's clock.
     """
 
     def __init__(
@@ -89,7 +93,7 @@ class Admission:
         self._engine_loop = engine_loop
         self._accounts = accounts
         self._max_generations = max_generations
-        self._clock = clock
+        self.clock = clock
         self._entropy = entropy
         self._limiter = trio.CapacityLimiter(preprocess_workers)
         self._run_in_thread = run_in_thread or self._run_on_worker
@@ -239,6 +243,7 @@ class Admission:
         *,
         tenant: str = "",
         session: str = "",
+        arrival_s: float | None = None,
     ) -> Prepared:
         """Encodes and checks a request.
 
@@ -247,14 +252,16 @@ class Admission:
             preceding_ids: The exact ids of the conversation so far, where the request goes on from one.
             tenant: Whose it is.
             session: The session that it is made in.
+            arrival_s: When it came, on the engine's clock; None for now.
 
         Raises:
             RequestRefused: With everything that the client should know.
 
         If cancelled, waiting for a worker ends at once; a begun encoding ends first.
         """
+        arrival_s = self.clock() if arrival_s is None else arrival_s
         try:
-            prepared = await self._prepare(submit, preceding_ids)
+            prepared = await self._prepare(submit, preceding_ids, arrival_s)
             return attrs.evolve(prepared, tenant=tenant, session=session)
         except RequestRefused:
             raise
@@ -264,8 +271,9 @@ class Admission:
             _log.exception("request failed in preprocessing", sequence_id=submit.sequence_id)
             raise RequestRefused(ErrorCode.INTERNAL, "a bug in the server, see its log") from error
 
-    async def _prepare(self, submit: Submit, preceding_ids: Sequence[int] | None) -> Prepared:
-        arrival_s = self._clock()
+    async def _prepare(
+        self, submit: Submit, preceding_ids: Sequence[int] | None, arrival_s: float
+    ) -> Prepared:
         if submit.model is not None and submit.model != self.model.name:
             raise RequestRefused(
                 ErrorCode.MODEL_NOT_FOUND, f"this server serves {self.model.name}", field="model"
@@ -273,15 +281,15 @@ class Admission:
         params = sampling_params(submit.sampling)
         params.validate_for(self.model.vocab_size)
         check_ids(submit.token_ids, self.model.vocab_size)
-        began_s = self._clock()
+        began_s = self.clock()
 
         def encode() -> Sequence[int]:
             nonlocal began_s
-            began_s = self._clock()
+            began_s = self.clock()
             return encode_prompt(self.model.encoder, submit, preceding_ids)
 
         prompt_ids = tuple(await self._run_in_thread(encode))
-        encoded_s = self._clock()
+        encoded_s = self.clock()
         if not prompt_ids:
             raise InvalidParameter(input_field(submit), "must hold at least one token")
         self.model.engine.check(len(prompt_ids), params)
@@ -309,6 +317,12 @@ class Admission:
                 "the tokens of this tenant are used up for now",
                 retry_after_ms=math.ceil(wait_s * 1e3),
             )
+
+    def note_tokens(self, tenant: str, *, prompt: int = 0, generated: int = 0) -> None:
+        """Counts tokens that the engine had to do for a tenant, for metrics; quotas are another matter."""
+        account = self._accounts.of(tenant)
+        account.prompt_tokens += prompt
+        account.generated_tokens += generated
 
     def settle(self, tenant: str, reserved: int, used: int) -> None:
         """Counts what a request used, in place of what was reserved for it."""
@@ -349,7 +363,7 @@ class Admission:
     ) -> Prepared:
         """A request as it was prepared before it was written down."""
         params = attrs.evolve(sampling_params(submit.sampling), seed=seed)
-        arrival_s = self._clock()
+        arrival_s = self.clock()
         return Prepared(
             prompt_ids=prompt_ids, params=params, arrival_s=arrival_s, tenant=tenant, session=session
         )

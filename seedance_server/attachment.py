@@ -23,10 +23,12 @@ from seedance_server.checkpoints import Checkpoints
 from seedance_server.config import Config
 from seedance_server.errors import OutboxClosed, RequestRefused, SessionLost
 from seedance_server.event_intake import EventIntake
+from seedance_server.found_stream import ResumeRefused
 from seedance_server.journal.errors import JournalError
 from seedance_server.journal.records import Submission
 from seedance_server.outbox import Outbox
-from seedance_server.requests import Requests, ResumeRefused
+from seedance_server.request_watch import Outcome, RequestWatch, ResumeOutcome
+from seedance_server.requests import Requests
 from seedance_server.senders import Senders
 from seedance_server.session import Session
 from seedance_server.stream import Stream
@@ -168,24 +170,32 @@ class Attachment:
             return
         deadline_ms = float("inf") if submit.deadline_ms is None else submit.deadline_ms
         deadline_s = trio.current_time() + deadline_ms / 1e3
+        watch = self._requests.watch(self.session)
         try:
             self._check_own_limit()
             self._admission.enter(self.session.tenant)
         except RequestRefused as refusal:
-            self._start(self._refuse_new, submit, deadline_s, refusal)
+            self._start(self._refuse_new, submit, deadline_s, refusal, watch)
             return
-        self._start(self._submit, submit, deadline_s)
+        self._start(self._submit, submit, deadline_s, watch)
 
-    async def _refuse_new(self, submit: Submit, deadline_s: float, refusal: RequestRefused) -> None:
+    async def _refuse_new(
+        self, submit: Submit, deadline_s: float, refusal: RequestRefused, watch: RequestWatch
+    ) -> None:
         """Refuses a request that is over a limit, unless it is a stream already: that is answered again."""
+        is_known = False
         try:
             if not await self._requests.knows(self.session, submit):
                 raise refusal
             self._admission.enter(self.session.tenant, is_known=True)
+            is_known = True
         except RequestRefused as final:
-            await self._refuse(submit.sequence_id, final)
+            await self._refuse(submit.sequence_id, final, watch)
             return
-        await self._submit(submit, deadline_s)
+        finally:
+            if not is_known:
+                watch.end(Outcome.ABORT)  # the connection ended first, if it isn't refused
+        await self._submit(submit, deadline_s, watch)
 
     def _check_own_limit(self) -> None:
         busy = max(len(self.senders), len(self.session.streams))
@@ -198,7 +208,8 @@ class Attachment:
 
     def refuse(self, sequence_id: int, refusal: RequestRefused) -> None:
         """Notes that a request needs no more work, and answers it with REFUSED."""
-        self._start(self._refuse, sequence_id, refusal)
+        if not self.senders.is_over:
+            self._start(self._refuse, sequence_id, refusal, self._requests.watch(self.session))
 
     def _start(self, work: Callable[..., Awaitable[None]], *arguments: object) -> None:
         if self.senders.is_over:
@@ -224,7 +235,8 @@ class Attachment:
             self._pending -= 1
             self._check_idle()
 
-    async def _refuse(self, sequence_id: int, refusal: RequestRefused) -> None:
+    async def _refuse(self, sequence_id: int, refusal: RequestRefused, watch: RequestWatch) -> None:
+        watch.end(Outcome.REFUSED, refusal.code)
         names = {"sequence_id": sequence_id, "code": refusal.code.value, "field": refusal.field}
         _log.info("request refused", session=self.session.id, **names)
         with trio.move_on_after(_REFUSAL_WAIT_S) as patience:
@@ -244,26 +256,29 @@ class Attachment:
             await self.session.record(sequence_id)
         self._note_processed()
 
-    async def _submit(self, submit: Submit, deadline_s: float) -> None:
+    async def _submit(self, submit: Submit, deadline_s: float, watch: RequestWatch) -> None:
         stream: Stream | None = None
         is_told = False
         try:
             with trio.CancelScope(deadline=deadline_s) as patience:
-                prepared = await self._requests.prepare(self.session, submit)
+                prepared = await self._requests.prepare(self.session, submit, watch)
                 async with self.session.submitting:  # ACCEPTED in the order of the streams' numbers
-                    submission = await self._requests.commit(self.session, submit, prepared)
+                    submission = await self._requests.commit(self.session, submit, prepared, watch)
                     # No checkpoint from here: the request is a stream, and whoever asked is told.
                     if not submission.replayed:
                         stream_id = submission.stream.stream_id
-                        stream = self._requests.start(self.session, stream_id, submit, prepared, deadline_s)
+                        stream = self._requests.start(
+                            self.session, stream_id, submit, prepared, watch, deadline_s
+                        )
                     is_told = self._tell(submit, submission, stream)
             if patience.cancelled_caught:
-                await self._refuse(submit.sequence_id, _too_late())
+                await self._refuse(submit.sequence_id, _too_late(), watch)
         except RequestRefused as refusal:
-            await self._refuse(submit.sequence_id, refusal)
+            await self._refuse(submit.sequence_id, refusal, watch)
         finally:
             if stream is None:
                 self._admission.leave(self.session.tenant)
+                watch.end(Outcome.ABORT)  # the connection ended before it was written down
             elif not is_told:
                 self.senders.disown(stream)
 
@@ -327,6 +342,7 @@ class Attachment:
             found = await self._requests.find(self.session, resume)
         except ResumeRefused as refusal:
             _log.info("resume refused", session=self.session.id, stream_id=stream_id, reason=str(refusal))
+            self._requests.note_resume(ResumeOutcome.REJECTED)
             self.senders.give_up(stream_id)
             self._outbox.put_control(
                 ResumeRejected(
@@ -338,6 +354,10 @@ class Attachment:
             )
             return
         # No checkpoint from here, or the stream could leave memory before it has this reader.
+        self._requests.note_resume(
+            ResumeOutcome.LIVE if found.is_live else ResumeOutcome.ENDED,
+            found.last_id - resume.last_processed_id,
+        )
         self._outbox.put_control(
             Resumed(
                 stream_id=stream_id,

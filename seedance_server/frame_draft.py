@@ -16,6 +16,7 @@ from attrs import field, frozen
 
 from seedance_server.engine.sequence import Finish, SequenceOutput
 from seedance_server.engine.sequence import FinishReason as EngineFinishReason
+from seedance_server.engine.sequence import StageTiming as EngineTiming
 from seedance_server.journal.records import FrameRecord
 from seedance_server.outbox import frame_size, logprobs_size
 from seedance_server.tail import TailFrame
@@ -227,15 +228,18 @@ _REASONS = {
 }
 
 
-def final_of(finish: Finish, *, was_cancelled: bool, egress_s: float) -> Final:
+def final_of(
+    finish: Finish, *, was_cancelled: bool, timing: EngineTiming | None = None, egress_s: float = 0.0
+) -> Final:
     """The end of a generation as the client is told it; its digest is still to be filled in.
 
     Args:
         finish: As the engine says it.
         was_cancelled: The client didn't want the rest, whatever the engine came to meanwhile.
-        egress_s: What the first frame took to its socket.
+        timing: Of the stream's first token; None if this generation had it.
+        egress_s: What went by from there until the first frame was on its socket.
     """
-    timing = finish.timing
+    timing = timing or finish.timing
     return Final(
         finish_reason=FinishReason.CANCELLED if was_cancelled else _REASONS[finish.reason],
         usage=Usage(

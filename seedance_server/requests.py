@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import structlog
 import trio
-from attrs import field, frozen
 
 from seedance_server.admission import Admission
 from seedance_server.config import Config
 from seedance_server.errors import RequestRefused
+from seedance_server.found_stream import FoundStream, ResumeRefused
 from seedance_server.frame_draft import Position
 from seedance_server.frame_source import FrameSource, read_text, text_hash
 from seedance_server.journal.errors import (
@@ -37,6 +37,7 @@ from seedance_server.journal.interface import Journal
 from seedance_server.journal.records import NewStream, StreamRecord, StreamState, Submission
 from seedance_server.prepared import Prepared
 from seedance_server.refusals import RETRY_SOON_MS
+from seedance_server.request_watch import Observer, RequestWatch, ResumeOutcome, Stage
 from seedance_server.session import Session
 from seedance_server.stream import Stream
 from seedance_wire.errors import RemoteProtocolError
@@ -51,49 +52,9 @@ from seedance_wire.messages import (
 )
 from seedance_wire.stored_form import dump_submit, load_submit, request_fingerprint
 
-__all__ = ["FoundStream", "Requests", "ResumeRefused"]
+__all__ = ["Requests"]
 
 _log = structlog.get_logger(__name__)
-
-
-class ResumeRefused(Exception):  # noqa: N818 - says what happened; between here and the attachment
-    """A stream can't be sent from where the client asks; final.
-
-    Attributes:
-        code: Why.
-        first_available_id: The first frame that is kept, where that may be told.
-        last_id: The last frame written, likewise.
-    """
-
-    def __init__(self, code: ResumeFailure, first_available_id: int = 1, last_id: int = 0) -> None:
-        super().__init__(code.value)
-        self.code = code
-        self.first_available_id = first_available_id
-        self.last_id = last_id
-
-
-@frozen(kw_only=True)
-class FoundStream:
-    """A stream that can be sent.
-
-    Attributes:
-        source: Its frames.
-        stream: Its producer, while it isn't ended.
-        first_available_id: The first frame that is kept.
-        last_id: The last frame that there is.
-        digest: Hash of the text up to the client's cursor, if it was computed.
-    """
-
-    source: FrameSource
-    stream: Stream | None
-    first_available_id: int
-    last_id: int
-    digest: hashlib._Hash | None = field(default=None, repr=False)
-
-    @property
-    def is_live(self) -> bool:
-        """Whether there will be more frames than there are."""
-        return self.stream is not None
 
 
 class Requests:
@@ -104,6 +65,7 @@ class Requests:
         admission: Encodes, checks and starts.
         config: Limits and the server's own durability.
         wall_clock: Seconds since 1970.
+        observers: Who watches requests.
     """
 
     def __init__(
@@ -113,12 +75,14 @@ class Requests:
         config: Config,
         *,
         wall_clock: Callable[[], float] = time.time,
+        observers: Sequence[Observer] = (),
     ) -> None:
         self._journal = journal
         self._admission = admission
         self._config = config
         self._durability = Durability(config.durability)
         self.wall_clock = wall_clock
+        self._observers = tuple(observers)
 
     @property
     def ack_level(self) -> AckLevel:
@@ -129,9 +93,27 @@ class Requests:
         """What a request asks for, or gets."""
         return submit.durability or self._durability
 
+    # ---- whoever watches
+
+    def watch(self, session: Session, *, stream_id: int | None = None) -> RequestWatch:
+        """Watches a request from now on; one that is taken up has its stream's number already."""
+        return RequestWatch(
+            self._observers,
+            self._admission.clock,
+            tenant=session.tenant,
+            session=session.id,
+            stream_id=stream_id,
+            is_taken_up=stream_id is not None,
+        )
+
+    def note_resume(self, outcome: ResumeOutcome, replayed_frames: int = 0) -> None:
+        """A client came back to a stream; so many frames are sent again."""
+        for observer in self._observers:
+            observer.resumed(outcome, replayed_frames)
+
     # ---- new requests
 
-    async def prepare(self, session: Session, submit: Submit) -> Prepared:
+    async def prepare(self, session: Session, submit: Submit, watch: RequestWatch) -> Prepared:
         """Encodes and checks a request.
 
         Raises:
@@ -144,7 +126,15 @@ class Requests:
         preceding_ids = None
         if submit.continues is not None:
             preceding_ids = await self._conversation(session, submit.continues)
-        return await self._admission.prepare(submit, preceding_ids, tenant=session.tenant, session=session.id)
+        prepared = await self._admission.prepare(
+            submit,
+            preceding_ids,
+            tenant=session.tenant,
+            session=session.id,
+            arrival_s=watch.arrival_s,
+        )
+        watch.reach(Stage.PREPARED)
+        return prepared
 
     async def _conversation(self, session: Session, stream_id: int) -> tuple[int, ...]:
         """The exact ids of a conversation up to the end of an answer."""
@@ -170,7 +160,9 @@ class Requests:
         """
         return await self._journal.knows_request(session.tenant, submit.idempotency_key)
 
-    async def commit(self, session: Session, submit: Submit, prepared: Prepared) -> Submission:
+    async def commit(
+        self, session: Session, submit: Submit, prepared: Prepared, watch: RequestWatch
+    ) -> Submission:
         """Writes a request down, once for all times that it is sent, and charged once.
 
         Raises:
@@ -192,6 +184,10 @@ class Requests:
         finally:
             if not is_new:
                 self._admission.settle(session.tenant, reserved, 0)
+        if is_new:
+            watch.reach(Stage.COMMITTED)
+        else:
+            watch.replay()
         return submission
 
     async def _commit(self, session: Session, submit: Submit, prepared: Prepared) -> Submission:
@@ -224,13 +220,21 @@ class Requests:
             ) from error
 
     def start(
-        self, session: Session, stream_id: int, submit: Submit, prepared: Prepared, deadline_s: float
+        self,
+        session: Session,
+        stream_id: int,
+        submit: Submit,
+        prepared: Prepared,
+        watch: RequestWatch,
+        deadline_s: float,
     ) -> Stream:
         """Lets a stream that was committed run; `Admission.leave` is called when it is over."""
         is_durable = self.durability_of(submit) is not Durability.NONE
+        watch.stream_id = stream_id
         stream = Stream(
             stream_id,
             prepared,
+            watch=watch,
             admission=self._admission,
             store=session,
             config=self._config,
@@ -367,6 +371,7 @@ class Requests:
             config=self._config,
             is_durable=True,
             cancel_on_disconnect=submit.on_disconnect is OnDisconnect.CANCEL,
+            watch=self.watch(session, stream_id=record.stream_id),
             deadline_s=deadline_s,
             position=Position(
                 next_id=record.next_frame_id,

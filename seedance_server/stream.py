@@ -15,7 +15,6 @@ It must not know sockets, sessions or other streams.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import structlog
 import trio
@@ -36,40 +35,29 @@ from seedance_server.frame_draft import (
     final_of,
     frame_records,
 )
+from seedance_server.frame_store import FrameStore, append_patiently
 from seedance_server.journal.errors import JournalFull, JournalOverloaded
-from seedance_server.journal.records import FrameRecord
 from seedance_server.pace import Pace, Reader
 from seedance_server.prepared import Prepared
 from seedance_server.refusals import describe_failure
+from seedance_server.request_watch import Outcome, RequestWatch, Stage
 from seedance_server.tail import FrameTail
 from seedance_server.turn import Turn
 from seedance_wire.messages import ErrorCode, Final, FinishReason, FlowAction, StageTiming, Usage
 
-__all__ = ["FrameStore", "Stream"]
+__all__ = ["Stream"]
 
 _log = structlog.get_logger(__name__)
 
 _AT_ONCE = 16
 """Outputs that become one append: more than a buffer holds, since only a reader's window is to limit them."""
+_OUTCOMES = {
+    FinishReason.STOP: Outcome.STOP,
+    FinishReason.LENGTH: Outcome.LENGTH,
+    FinishReason.CANCELLED: Outcome.ABORT,
+}
 _FIRST_WRITE_S = 1.0
 """How long the end of a stream waits to learn when its first frame left; only a figure needs it."""
-_RETRY_S = (0.05, 1.0)
-"""First and longest pause between attempts to write into a journal that is full or slow."""
-
-
-class FrameStore(Protocol):
-    """Where frames become durable; the session, which knows in whose name."""
-
-    async def append(self, stream_id: int, frames: Sequence[FrameRecord], finish: str | None) -> None:
-        """Returns once they are durable.
-
-        Raises:
-            SessionLost: They belong to somebody else now; stop, and touch nothing.
-            JournalFull, JournalOverloaded: Not written; may be tried again.
-        """
-
-    async def abandon(self, stream_id: int) -> None:
-        """Notes that a stream without durability has ended; never fails."""
 
 
 class Stream:
@@ -82,6 +70,7 @@ class Stream:
         store: Where frames become durable; None for a stream without durability, which abandons it in the
             end.
         config: Limits.
+        watch: Whoever watches the request.
         is_durable: Whether frames are journaled.
         cancel_on_disconnect: Whether the connection's end is the stream's.
         deadline_s: Trio time after which the answer is of no use.
@@ -102,6 +91,7 @@ class Stream:
         admission: Admission,
         store: FrameStore,
         config: Config,
+        watch: RequestWatch,
         is_durable: bool,
         cancel_on_disconnect: bool,
         deadline_s: float,
@@ -117,6 +107,7 @@ class Stream:
         self._admission = admission
         self._store = store
         self._config = config
+        self._watch = watch
         self._deadline_s = deadline_s
         self._position = position or Position()
         self._token_ids = list(token_ids)
@@ -141,8 +132,6 @@ class Stream:
         self._changed = trio.lowlevel.ParkingLot()
         self._patience = trio.CancelScope()
         self._running = trio.CancelScope()
-        self._first_output_s: float | None = None
-        self._egress_s: float | None = None
         self._first_written = trio.Event()
 
     @property
@@ -207,8 +196,7 @@ class Stream:
 
     def note_first_written(self) -> None:
         """The stream's first frame has left for a socket."""
-        if self._first_output_s is not None and self._egress_s is None:
-            self._egress_s = trio.current_time() - self._first_output_s
+        self._watch.reach(Stage.FIRST_WRITTEN)
         self._first_written.set()
 
     def cancel(self) -> None:
@@ -250,6 +238,7 @@ class Stream:
         except SessionLost:
             return
         finally:
+            self._watch.park()  # unless it has ended
             self.over.set()
 
     async def _produce(self) -> Final | Ending | None:  # noqa: PLR0911 - one for each way to end
@@ -282,6 +271,8 @@ class Stream:
             with self._turn.in_line(len(self._token_ids)):
                 if not await self._turn.wait(self._wants_turn_until_s):
                     continue
+                if self._watch.reach(Stage.TURN):
+                    self._admission.note_tokens(self._prepared.tenant, prompt=len(self._prepared.prompt_ids))
                 text, self._delivered_text = self._delivered_text, None
                 with self._admission.start(self._prepared, self._token_ids, text) as generation:
                     self._generation = generation
@@ -308,13 +299,19 @@ class Stream:
                 self._turn.note_started()
                 while generation.buffered and len(outputs) < min(self._credit(), _AT_ONCE):
                     outputs.append(await generation.receive())
-                if self._first_output_s is None:
-                    self._first_output_s = generation.first_output_s
+                self._note_first_text(outputs)
                 if not self._is_ending:
                     await self._commit_outputs(outputs)
                 if outputs[-1].finish is not None:
                     return outputs[-1].finish
         return None
+
+    def _note_first_text(self, outputs: Sequence[SequenceOutput]) -> None:
+        for output in outputs:
+            if output.timing is not None:
+                self._watch.note_timing(output.timing)
+            elif output.finish is not None and output.text:  # all text came with the end
+                self._watch.note_timing(output.finish.timing)
 
     def _park_at_s(self) -> float:
         if self._is_ending:
@@ -349,27 +346,21 @@ class Stream:
     async def _commit(self, draft: Draft, finish: str | None) -> None:
         """Makes frames durable, then public. If cancelled, either nothing of this has happened or all."""
         if self.is_durable:
-            await self._append(frame_records(draft), finish)
+            await append_patiently(
+                self._store,
+                self.id,
+                frame_records(draft),
+                finish,
+                patience_s=self._config.journal_patience_s,
+            )
         # No checkpoint from here on: the journal has it, so the stream has it.
         self._position = draft.position
+        known = len(self._token_ids)
         for ids in draft.token_ids:
             self._token_ids += ids
+        self._admission.note_tokens(self._prepared.tenant, generated=len(self._token_ids) - known)
         self.tail.publish(draft.frames, unread_from=None if self.is_durable else self._pace.unread_from)
         self._steer()
-
-    async def _append(self, records: Sequence[FrameRecord], finish: str | None) -> None:
-        give_up_s = trio.current_time() + self._config.journal_patience_s
-        pause_s, longest_s = _RETRY_S
-        while True:
-            try:
-                await self._store.append(self.id, records, finish)
-            except (JournalFull, JournalOverloaded):
-                if trio.current_time() >= give_up_s:
-                    raise
-                await trio.sleep(pause_s)
-                pause_s = min(2 * pause_s, longest_s)
-            else:
-                return
 
     # ---- the end
 
@@ -378,12 +369,14 @@ class Stream:
         out_of_turn = self._is_ending or isinstance(ending, Ending)
         if isinstance(ending, Final):
             ending = evolve(ending, digest=self._position.digest.digest())
-            word = ending.finish_reason.value
+            word, code = ending.finish_reason.value, None
+            outcome, self._watch.usage = _OUTCOMES[ending.finish_reason], ending.usage
         else:
-            word = ending.code.value
+            word, code, outcome = ending.code.value, ending.code, Outcome.ERROR
         held = () if self._is_ending else self._held
         draft = draft_ending(self.id, self._position, ending, held, out_of_turn=out_of_turn)
         await self._commit(draft, word)
+        self._watch.end(outcome, code)
         if not self.is_durable:
             await self._store.abandon(self.id)
 
@@ -391,7 +384,8 @@ class Stream:
         if self.tail.last_id and self.readers:
             with trio.move_on_after(_FIRST_WRITE_S):
                 await self._first_written.wait()
-        return final_of(finish, was_cancelled=self._cancelled, egress_s=self._egress_s or 0.0)
+        watch = self._watch
+        return final_of(finish, was_cancelled=self._cancelled, timing=watch.timing, egress_s=watch.egress_s)
 
     def _cancelled_final(self) -> Final:
         """Of a stream that was cancelled while nothing was generated for it."""

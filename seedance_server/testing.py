@@ -206,13 +206,16 @@ class ScriptedEngine:
         if sequence.sent == len(sequence.pieces):
             return SequenceOutput(id=request.id, finish=self._finish(sequence, FinishReason.STOP))
         text = sequence.pieces[sequence.sent]
+        timing = None if sequence.sent else StageTiming(preprocess_s=request.preprocess_s)
         sequence.sent += 1
         self.computed_tokens += 1
         self.generated_tokens += 1
         finish = None
         if request.params.max_tokens is not None and sequence.sent >= request.params.max_tokens:
             finish = self._finish(sequence, FinishReason.LENGTH)
-        return SequenceOutput(id=request.id, text=text, token_ids=(sequence.sent,), finish=finish)
+        return SequenceOutput(
+            id=request.id, text=text, token_ids=(sequence.sent,), timing=timing, finish=finish
+        )
 
     def _finish(self, sequence: _Sequence, reason: FinishReason, error: EngineError | None = None) -> Finish:
         return Finish(

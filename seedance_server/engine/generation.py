@@ -84,8 +84,9 @@ class Generation:
         )
         if token_id in self._ends:
             return self._finish(output, FinishReason.STOP, stop=None if token_id in self._eos else token_id)
+        had_shown = self._has_shown
         text, matched = self._show(self._detokenizer.append((token_id,)))
-        output = evolve(output, text=text)
+        output = evolve(output, text=text, timing=None if had_shown is self._has_shown else self._timing)
         if matched is not None:
             return evolve(output, finish=self._end(FinishReason.STOP, matched))
         if len(sequence.token_ids) >= sequence.limit:

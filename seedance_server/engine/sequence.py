@@ -215,6 +215,11 @@ class StageTiming:
     first_decode_s: float = 0.0
     cache_sync_s: float = 0.0
 
+    @property
+    def total_s(self) -> float:
+        """From arrival until the first token was chosen."""
+        return self.queue_s + self.preprocess_s + self.prefill_s + self.first_decode_s + self.cache_sync_s
+
 
 class FinishReason(Enum):
     """Why a sequence ended."""
@@ -253,6 +258,7 @@ class SequenceOutput:
         text: New text; "" where all of it is held back (half a character, or what may begin a stop string).
         token_ids: New tokens.
         logprobs: One entry per new token, if asked for.
+        timing: Where the time to the first token went; set on the output that shows the first text.
         finish: Set on the last output of a sequence.
     """
 
@@ -260,6 +266,7 @@ class SequenceOutput:
     text: str = ""
     token_ids: tuple[int, ...] = ()
     logprobs: tuple[TokenLogprob, ...] = ()
+    timing: StageTiming | None = None
     finish: Finish | None = None
 
     def followed_by(self, later: Self) -> Self:
@@ -269,4 +276,5 @@ class SequenceOutput:
             text=self.text + later.text,
             token_ids=self.token_ids + later.token_ids,
             logprobs=self.logprobs + later.logprobs,
+            timing=self.timing or later.timing,
         )

@@ -11,6 +11,7 @@ from seedance_server.config import Config
 from seedance_server.engine.sampling_params import SamplingParams
 from seedance_server.engine_loop import EngineLoop
 from seedance_server.prepared import Prepared
+from seedance_server.request_watch import RequestWatch
 from seedance_server.served_model import ServedModel
 from seedance_server.stream import Stream
 from seedance_server.testing import InlineExecutor, ScriptedEncoder, ScriptedEngine
@@ -96,6 +97,7 @@ async def streaming(
         config=Config(model_path="m", **(limits or {})),
         is_durable=durable,
         cancel_on_disconnect=False,
+        watch=RequestWatch((), trio.current_time),
         deadline_s=deadline_s,
     )
     stream.engine, stream.store = engine, store

@@ -248,13 +248,19 @@ async def test_a_step_that_hangs_is_reported(autojump_clock) -> None:
             assert "one step for 8 s" in loop.trouble()
 
 
-async def test_first_output_is_timed_when_it_leaves_the_engine(autojump_clock) -> None:
-    """Egress is measured from there."""
-    async with running(ScriptedEngine(["", "a"]), step_s=1) as loop:
-        began_s = trio.current_time()
+async def test_intervals_between_tokens_are_counted_unless_a_reader_held_them_up(autojump_clock) -> None:
+    """What the pause still lets through counts for nothing, nor does what comes first after it."""
+    async with running(ScriptedEngine(["a"] * 6), step_s=0.5) as loop:
         with loop.submit(request) as generation:
-            await trio.sleep(10)
-            assert generation.first_output_s - began_s == pytest.approx(2)
+            for _ in range(3):
+                await generation.receive()
+            generation.hold(True)
+            await trio.sleep(20)
+            generation.hold(False)
+            await collect(generation)
+        intervals = loop.token_intervals
+        assert intervals.buckets[-1][1] == 3  # 1-2, 2-3, 5-6
+        assert intervals.sum == pytest.approx(3 * 0.5)
 
 
 async def test_an_idle_engine_compares_its_books_once(autojump_clock) -> None:

@@ -44,11 +44,20 @@ def submit(sequence_id: int = 1, **more) -> Submit:
     return Submit(sequence_id=sequence_id, **values)
 
 
+async def prepare(requests, session, request):
+    return await requests.prepare(session, request, requests.watch(session))
+
+
+async def commit(requests, session, request, prepared):
+    return await requests.commit(session, request, prepared, requests.watch(session))
+
+
 async def begin(requests, session, request, deadline_s=float("inf")):
     requests._admission.enter("local")
-    prepared = await requests.prepare(session, request)
-    submission = await requests.commit(session, request, prepared)
-    return requests.start(session, submission.stream.stream_id, request, prepared, deadline_s)
+    watch = requests.watch(session)
+    prepared = await requests.prepare(session, request, watch)
+    submission = await requests.commit(session, request, prepared, watch)
+    return requests.start(session, submission.stream.stream_id, request, prepared, watch, deadline_s)
 
 
 async def test_request_is_written_with_all_that_its_answer_depends_on(autojump_clock) -> None:
@@ -59,8 +68,8 @@ async def test_request_is_written_with_all_that_its_answer_depends_on(autojump_c
             prompt=None,
             messages=(ChatMessage(role="user", content="Q"),),
         )
-        prepared = await requests.prepare(session, request)
-        await requests.commit(session, request, prepared)
+        prepared = await prepare(requests, session, request)
+        await commit(requests, session, request, prepared)
         stored = await server.journal.load_stream(session.id, 1)
         assert stored.prompt_ids == (ord("Q"),)
         assert stored.seed == prepared.seed
@@ -74,7 +83,7 @@ async def test_requests_durability_is_its_own_or_the_servers() -> None:
         assert requests.durability_of(submit()) is Durability.NONE
         assert requests.ack_level.value == "received"
         with pytest.raises(RequestRefused) as caught:
-            await requests.prepare(session, submit(durability=Durability.COMMITTED))
+            await prepare(requests, session, submit(durability=Durability.COMMITTED))
         assert (caught.value.code, caught.value.field) == (ErrorCode.UNSUPPORTED, "durability")
     async with at_work() as (requests, session, _):
         assert requests.durability_of(submit()) is Durability.COMMITTED
@@ -95,14 +104,14 @@ async def test_continuation_needs_an_ended_stream_of_the_same_session_and_model(
         stream = await begin(requests, session, submit())
         for stream_id in (1, 2):
             with pytest.raises(RequestRefused) as caught:
-                await requests.prepare(session, submit(2, continues=stream_id))
+                await prepare(requests, session, submit(2, continues=stream_id))
             assert (caught.value.code, caught.value.field) == (ErrorCode.INVALID_REQUEST, "continues")
         await stream.over.wait()
-        prepared = await requests.prepare(session, submit(2, continues=1, prompt="R"))
+        prepared = await prepare(requests, session, submit(2, continues=1, prompt="R"))
         assert prepared.prompt_ids == (ord("H"), ord("i"), *range(1, 31), ord("R"))
         object.__setattr__(server.admission.model, "fingerprint", b"other" * 6)
         with pytest.raises(RequestRefused) as caught:
-            await requests.prepare(session, submit(2, continues=1))
+            await prepare(requests, session, submit(2, continues=1))
         assert caught.value.code is ErrorCode.FINGERPRINT_MISMATCH
 
 
@@ -186,14 +195,14 @@ async def test_request_is_charged_what_it_used_once(autojump_clock) -> None:
         request = submit(sampling=Sampling(max_tokens=500))
         stream = await begin(requests, session, request)
         assert account.take_tokens(600) == pytest.approx(50.2, abs=0.1)  # 502 reserved
-        prepared = await requests.prepare(session, submit(2, sampling=Sampling(max_tokens=90)))
-        again = await requests.commit(session, evolve(request, sequence_id=2), prepared)
+        prepared = await prepare(requests, session, submit(2, sampling=Sampling(max_tokens=90)))
+        again = await commit(requests, session, evolve(request, sequence_id=2), prepared)
         assert again.replayed
         await stream.over.wait()
         assert account.take_tokens(600) == pytest.approx(1.2, abs=0.2)  # 2 + 10 used
-        big = await requests.prepare(session, submit(3, sampling=Sampling(max_tokens=600)))
+        big = await prepare(requests, session, submit(3, sampling=Sampling(max_tokens=600)))
         with pytest.raises(RequestRefused) as caught:
-            await requests.commit(session, submit(3, sampling=Sampling(max_tokens=600)), big)
+            await commit(requests, session, submit(3, sampling=Sampling(max_tokens=600)), big)
         assert caught.value.code is ErrorCode.RATE_LIMITED
         assert caught.value.retry_after_ms is not None
         assert session.stream(3) is None

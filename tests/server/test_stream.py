@@ -4,12 +4,17 @@ import hashlib
 
 import pytest
 import trio
+from attrs import astuple, evolve
 
 from seedance_server.engine.errors import NumericalError
+from seedance_server.engine.sequence import StageTiming
 from seedance_server.errors import SessionLost
 from seedance_server.journal.errors import JournalFull
+from seedance_server.journal.memory import MemoryJournal
+from seedance_server.testing import ScriptedEngine, serve_in_memory
 from seedance_wire.messages import Delta, Error, ErrorCode, FinishReason, FlowAction, Flush
 from tests.server.stream_made import PIECES, WHOLE, Reader, streaming
+from tests.server.wire_client import wire_client
 
 
 def check(stream, text=WHOLE) -> None:
@@ -306,3 +311,55 @@ async def test_stream_that_is_cancelled_while_it_writes_loses_nothing_of_what_wa
         stream.store.commit_s = 0.004
         await stream.over.wait()
         assert stream.tail.last_id == len(stream.store.records)
+
+
+class TimedEngine(ScriptedEngine):
+    """Times what it does, as an engine does; the first token is chosen two steps after the prompt began."""
+
+    def add(self, request):
+        super().add(request)
+        self._began_s = None
+
+    def step(self):
+        now_s = trio.current_time()
+        if self._began_s is None:
+            self._began_s = now_s
+            return []
+        outputs = super().step()
+        request = self.requests[-1]
+        timing = StageTiming(
+            queue_s=self._began_s - request.arrival_s - request.preprocess_s,
+            preprocess_s=request.preprocess_s,
+            prefill_s=now_s - self._began_s,
+        )
+        return [evolve(output, timing=output.timing and timing) for output in outputs]
+
+
+class SlowJournal(MemoryJournal):
+    """Takes its time for everything."""
+
+    async def append(self, *arguments, **more):
+        await trio.sleep(0.3)
+        return await super().append(*arguments, **more)
+
+    async def submit(self, *arguments, **more):
+        await trio.sleep(0.2)
+        return await super().submit(*arguments, **more)
+
+
+async def test_stage_times_add_up_to_the_time_to_the_first_token(autojump_clock) -> None:
+    """Each moment from SUBMIT to the first frame belongs to one stage, also those of commits and hops."""
+    async with (
+        serve_in_memory(TimedEngine(), journal=SlowJournal(), step_s=0.1) as server,
+        wire_client(server.connect()) as client,
+    ):
+        await client.submit()
+        sent_s = trio.current_time()
+        await client.accepted()
+        await client.receive()
+        ttft_s = trio.current_time() - sent_s
+        _, end = await client.until_end()
+        timing = end.final.timing
+        assert ttft_s == pytest.approx(0.2 + 2 * 0.1 + 0.3)
+        assert timing.egress_ms == pytest.approx(300)
+        assert sum(astuple(timing)) / 1e3 == pytest.approx(ttft_s, abs=1e-3)

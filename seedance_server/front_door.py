@@ -1,50 +1,39 @@
-"""One port: a WebSocket upgrade on the chat path becomes a peer, anything else gets one HTTP answer.
+"""One port: a WebSocket upgrade on the chat path becomes a peer, anything else is HTTP's.
 
-Every connection runs in here from accept to close, contained: it has its own nursery, each of its waits is
-bounded, and whatever it or the WebSocket library raises ends this connection and no other. The library is
-only ever handed a guarded stream and a request head of our own making; it is never waited for when a
-connection ends.
+Every connection runs in here from accept to close, contained: each of its waits is bounded, and whatever it
+or a library raises ends this connection and no other. Both sides are only ever handed a guarded stream and a
+request head that was parsed here; both ask the same house, and count against the same bounds.
 
-It must not know what is said over a WebSocket.
+It must not know what is said over either.
 """
 
 from __future__ import annotations
 
 import structlog
 import trio
-from attrs import define, frozen
-from trio_websocket import ConnectionClosed, wrap_server_stream
+from attrs import define
+from trio_websocket import ConnectionClosed
 from wsproto.utilities import LocalProtocolError
 
-from seedance_server.admission import Admission
 from seedance_server.config import Config
-from seedance_server.engine_loop import EngineLoop
 from seedance_server.errors import BadRequestHead
 from seedance_server.gate import Gate, Pass
 from seedance_server.guard import GuardedStream, GuardLimits
-from seedance_server.heartbeats import Heartbeats
-from seedance_server.journal.interface import Journal
+from seedance_server.house import House, Service
+from seedance_server.http.app import build_app
+from seedance_server.http.refusal import ERROR_HEADER
+from seedance_server.http.side import HttpSide
 from seedance_server.lobby import Lobby, Visit
-from seedance_server.peer import Farewell, Peer
 from seedance_server.request_head import RequestHead, read_head
-from seedance_server.requests import Requests
-from seedance_server.session_registry import SessionRegistry
-from seedance_server.upgrade import HttpAnswer, Upgrade, canonical_head, check_upgrade
-from seedance_server.watchdog import Watchdog
-from seedance_wire.connection import Connection
-from seedance_wire.errors import CloseCode
+from seedance_server.upgrade import CHAT_PATH, HttpAnswer, Upgrade, check_upgrade, ticket_of
+from seedance_server.websockets import WebSockets
 from seedance_wire.messages import ErrorCode
-from seedance_wire.state import Role
 
 __all__ = ["CHAT_PATH", "ERROR_HEADER", "FrontDoor", "FrontDoorStatistics", "Service"]
 
 _log = structlog.get_logger(__name__)
 
-CHAT_PATH = "/v1/chat"
-_READ_METHODS = ("GET", "HEAD")
 _RETRY_AFTER = ("Retry-After", "1")
-ERROR_HEADER = "Seedance-Error"
-"""Header of an HTTP answer that refuses new work; its value is that of an `ErrorCode`."""
 _TENANT_FULL = HttpAnswer(
     429,
     "all connections of this tenant are in use",
@@ -52,11 +41,6 @@ _TENANT_FULL = HttpAnswer(
 )
 """One of its own must be closed first, which the client can do at once: a few seconds, picked."""
 _CROWDED = (_RETRY_AFTER, (ERROR_HEADER, ErrorCode.OVERLOADED.value))
-_LIBRARY_READ_BYTES = 4096
-"""What the WebSocket library reads at once: a tiny frame costs it about 8 µs, 64 KiB of them would stall the
-loop for 87 ms."""
-_LIBRARY_QUEUE = 8
-"""Messages that the library holds for the reader, which never makes them wait for long."""
 
 
 _EXPECTED = (
@@ -68,34 +52,6 @@ _EXPECTED = (
 )
 """What a peer that leaves, stalls or breaks a bound looks like; everything else is worth a warning."""
 _LIBRARIES = {"trio_websocket", "wsproto", "h11"}
-_EVICTED_CLOSE_S = 0.1
-"""Time for the last word to a connection that gives way: it goes into an empty buffer, or not at all."""
-
-
-_CROWDED_OUT = Farewell(CloseCode.TRY_AGAIN_LATER, "too many connections that have said nothing")
-_SHUTTING_DOWN = Farewell(CloseCode.GOING_AWAY, "the server is shutting down")
-_KEY_REVOKED = Farewell(CloseCode.UNAUTHENTICATED, "the key opens nothing any more")
-
-
-@frozen(kw_only=True)
-class Service:
-    """What a connection is let in to.
-
-    Attributes:
-        admission: Decides on requests.
-        engine_loop: Where they run.
-        journal: Where they are kept.
-        requests: Makes streams of them.
-        registry: Where sessions are.
-        watchdog: Says whether all that works.
-    """
-
-    admission: Admission
-    engine_loop: EngineLoop
-    journal: Journal
-    requests: Requests
-    registry: SessionRegistry
-    watchdog: Watchdog
 
 
 @define
@@ -105,17 +61,21 @@ class FrontDoorStatistics:
     Attributes:
         connections: Connections taken.
         upgraded: Those that became WebSockets.
-        refused: Those that got an HTTP answer other than 200.
+        requests: HTTP requests on the others.
+        refused: Connections and requests that were turned away at the door.
         contained: Connections that ended by an exception which should not have been.
         websockets: WebSockets open.
+        http: Connections open on which HTTP requests were let in.
         lobby: Connections open that haven't been welcomed.
     """
 
     connections: int = 0
     upgraded: int = 0
+    requests: int = 0
     refused: int = 0
     contained: int = 0
     websockets: int = 0
+    http: int = 0
     lobby: int = 0
 
 
@@ -133,62 +93,58 @@ class FrontDoor:
         self._config = config
         self._gate = gate
         gate.on_change = self._show_out
-        self._service: Service | None = None
-        self._draining = False
-        self._peers: dict[Peer, Pass] = {}
-        self._websockets = 0
-        self.heartbeats = Heartbeats(config.heartbeat_s, config.heartbeat_timeout_s)
-        self._last_left = trio.Event()
+        self.house = House(config, gate)
+        self._refused = 0
         self._counts = FrontDoorStatistics()
+        self._websockets = WebSockets(self.house)
+        self._http = HttpSide(self.house, build_app(self.house), self._let_in)
+        self.heartbeats = self._websockets.heartbeats
         self.lobby = Lobby(config.max_unauthenticated, config.max_unauthenticated_per_address)
 
     def open(self, service: Service) -> None:
         """Lets clients in from now on."""
-        self._service = service
+        self.house.service = service
 
     def trouble(self) -> str | None:
-        """Why no new work is taken, one line, or None: what readiness says."""
-        if self._draining:
-            return "draining"
-        if self._service is None:
-            return "loading the model"
-        return self._service.watchdog.trouble()
+        """See `House.trouble`."""
+        return self.house.trouble()
 
     def statistics(self) -> FrontDoorStatistics:
-        """Counts so far; the object is live but for the gauges, which are taken now."""
-        self._counts.websockets = self._websockets
-        self._counts.lobby = self.lobby.visits
-        return self._counts
+        """Counts so far, as of now."""
+        counts = self._counts
+        counts.upgraded = self._websockets.upgraded
+        counts.websockets = self._websockets.open
+        counts.requests, counts.http = self._http.requests, self._http.open
+        counts.refused = self._refused + self._http.refused
+        counts.lobby = self.lobby.visits
+        return counts
 
     async def drain(self, timeout_s: float) -> None:
         """Takes no more work and lets streams go on for ``timeout_s``; the rest waits in the journal.
 
-        Streams without durability end with a retryable error instead. Returns once every WebSocket is closed,
-        at the latest ``timeout_s`` plus two close timeouts from now.
+        Streams without durability end with a retryable error instead. Returns once every connection is
+        closed, at the latest ``timeout_s`` plus two close timeouts from now.
         """
-        self._draining = True
-        if self._service is not None:
-            self._service.admission.drain()
-        for peer in tuple(self._peers):
-            peer.go_away("the server is shutting down", int(timeout_s * 1000))
+        self.house.is_draining = True
+        if self.house.service is not None:
+            self.house.service.admission.drain()
+        self._websockets.go_away(int(timeout_s * 1000))
+        self._http.go_away()
         if await self._all_left(timeout_s):
             return
-        for peer in tuple(self._peers):
-            peer.leave("the server is shutting down: go elsewhere")
+        self._websockets.leave()
+        self._http.leave()
         await self._all_left(2 * self._config.close_timeout_s)
 
     def _show_out(self) -> None:
-        """Closes the connections whose key opens nothing any more; their streams wait in the journal."""
-        for peer, one in tuple(self._peers.items()):
-            if not self._gate.holds(one):
-                peer.end(_KEY_REVOKED)
+        self._websockets.show_out()
+        self._http.show_out()
 
     async def _all_left(self, timeout_s: float) -> bool:
-        with trio.move_on_after(timeout_s):
-            while self._websockets:
-                self._last_left = trio.Event()
-                await self._last_left.wait()
-        return not self._websockets
+        with trio.move_on_after(timeout_s) as patience:
+            await self._websockets.wait_all_left()
+            await self._http.wait_all_left()
+        return not patience.cancelled_caught
 
     async def serve_stream(self, transport: trio.abc.Stream, visit: Visit, address: str) -> None:
         """Serves one connection to its end and closes it, whatever happens.
@@ -229,56 +185,55 @@ class FrontDoor:
 
     async def _serve_request(self, guard: GuardedStream, visit: Visit, address: str) -> None:
         head: RequestHead | None = None
-        decision: HttpAnswer | Upgrade
-        one = Pass("", None)
         try:
             if visit.crowded:
-                decision = HttpAnswer(429, "too many connections at once from this address", _CROWDED)
+                answer = HttpAnswer(429, "too many connections at once from this address", _CROWDED)
             else:
                 with trio.fail_after(self._config.handshake_timeout_s):
                     head = await read_head(guard, max_bytes=self._config.max_head_bytes)
                 if head is None:
                     return
-                decision = self._decide(head)
-                if isinstance(decision, Upgrade):
-                    admitted = self._let_in(head, address)
-                    if isinstance(admitted, HttpAnswer):
-                        decision = admitted
-                    else:
-                        one = admitted
+                if head.path != CHAT_PATH:
+                    await self._http.serve(guard, visit, head, address)
+                    return
+                refusal = await self._serve_upgrade(guard, visit, head, address)
+                if refusal is None:
+                    return
+                answer = refusal
         except BadRequestHead as error:
-            decision = HttpAnswer(error.status, error.reason)
+            answer = HttpAnswer(error.status, error.reason)
         except trio.TooSlowError:
-            decision = HttpAnswer(408, "the request didn't arrive in time")
-        if isinstance(decision, Upgrade):
-            assert head is not None  # noqa: S101 - both were there for the decision
-            assert self._service is not None  # noqa: S101
-            guard.replay(canonical_head(decision), head.rest)
-            await self._serve_websocket(guard, visit, decision.subprotocol, self._service, address, one)
-            return
-        if decision.status != 200:
-            self._counts.refused += 1
-            _log.info("request refused", address=address, status=decision.status, reason=decision.body)
+            answer = HttpAnswer(408, "the request didn't arrive in time")
+        self._refused += 1
+        _log.info("request refused", address=address, status=answer.status, reason=answer.body)
         with trio.move_on_after(self._config.close_timeout_s):
-            await guard.send_all(decision.encode(with_body=head is None or head.method != "HEAD"))
+            await guard.send_all(answer.encode(with_body=head is None or head.method != "HEAD"))
 
-    def _decide(self, head: RequestHead) -> HttpAnswer | Upgrade:
-        if head.path in {"/healthz", "/readyz"}:
-            if head.method not in _READ_METHODS:
-                return HttpAnswer(405, "only GET and HEAD", (("Allow", "GET, HEAD"),))
-            trouble = self.trouble() if head.path == "/readyz" else None
-            return HttpAnswer(200, "ok") if trouble is None else self._unavailable(trouble)
-        if head.path != CHAT_PATH:
-            return HttpAnswer(404, f"nothing here; the service is at {CHAT_PATH}")
-        return check_upgrade(head, wants_key=self._gate.wants_key, allow_origins=self._config.allow_origins)
+    async def _serve_upgrade(
+        self, guard: GuardedStream, visit: Visit, head: RequestHead, address: str
+    ) -> HttpAnswer | None:
+        """Serves a WebSocket to its end; returns why it didn't become one, if it didn't."""
+        decision = check_upgrade(
+            head, wants_key=self._gate.wants_key, allow_origins=self._config.allow_origins
+        )
+        if not isinstance(decision, Upgrade):
+            return decision
+        one = self._let_in(head, address, is_new=True, ticket=ticket_of(head))
+        if isinstance(one, HttpAnswer):
+            return one
+        assert self.house.service is not None  # noqa: S101 - or it wouldn't have been let in
+        await self._websockets.serve(guard, visit, decision, head.rest, self.house.service, address, one)
+        return None
 
-    def _let_in(self, head: RequestHead, address: str) -> Pass | HttpAnswer:
+    def _let_in(
+        self, head: RequestHead, address: str, is_new: bool, ticket: str | None = None
+    ) -> Pass | HttpAnswer:
         """Decides on a good request: whose is it, and is there room? No checkpoint from here to its place."""
-        one = self._gate.admit(head.get("authorization"), address)
+        one = self._gate.admit(head.get("authorization"), address, ticket=ticket)
         if isinstance(one, HttpAnswer):
             return one
         trouble = self.trouble()
-        if trouble is None and self._websockets >= self._config.max_connections:
+        if trouble is None and is_new and self._open >= self._config.max_connections:
             trouble = "all connections are in use"
         if trouble is not None:
             return self._unavailable(trouble)
@@ -286,79 +241,14 @@ class FrontDoor:
             return _TENANT_FULL
         return one
 
+    @property
+    def _open(self) -> int:
+        return self._websockets.open + self._http.open
+
     def _unavailable(self, trouble: str) -> HttpAnswer:
         """503, with the same word for it that REFUSED would have."""
-        code = ErrorCode.DRAINING if self._draining else ErrorCode.OVERLOADED
+        code = ErrorCode.DRAINING if self.house.is_draining else ErrorCode.OVERLOADED
         return HttpAnswer(503, trouble, (_RETRY_AFTER, (ERROR_HEADER, code.value)))
-
-    async def _serve_websocket(
-        self,
-        guard: GuardedStream,
-        visit: Visit,
-        subprotocol: str,
-        service: Service,
-        address: str,
-        one: Pass,
-    ) -> None:
-        config = self._config
-        account = self._gate.accounts.of(one.tenant)
-        account.connections += 1
-        self._websockets += 1
-        try:
-            async with trio.open_nursery() as library:
-                with trio.fail_after(config.handshake_timeout_s):
-                    request = await wrap_server_stream(
-                        library,
-                        guard,
-                        message_queue_size=_LIBRARY_QUEUE,
-                        max_message_size=config.max_message_bytes,
-                        receive_buffer_size=_LIBRARY_READ_BYTES,
-                    )
-                    websocket = await request.accept(subprotocol=subprotocol)
-                guard.note_accepted()
-                self._counts.upgraded += 1
-                connection = Connection(
-                    Role.SERVER,
-                    subprotocol,
-                    max_message_bytes=config.max_message_bytes,
-                    max_streams=config.max_streams,
-                )
-                peer = Peer(
-                    websocket,
-                    guard,
-                    connection,
-                    service.admission,
-                    service.requests,
-                    service.registry,
-                    account=account,
-                    config=config,
-                    on_welcome=visit.leave,
-                )
-                self._peers[peer] = one
-                self.heartbeats.watch(peer)
-                if self._draining:  # it began after this one was decided on
-                    peer.go_away("the server is shutting down", 0)
-                farewell: Farewell | None = None
-                try:
-                    farewell = await peer.run()
-                except Exception:
-                    farewell = Farewell(CloseCode.INTERNAL_ERROR, "a bug in the server, see its log")
-                    raise
-                finally:
-                    del self._peers[peer]
-                    self.heartbeats.forget(peer)
-                    evicted = visit.scope.cancel_called
-                    farewell = farewell or (_CROWDED_OUT if evicted else _SHUTTING_DOWN)  # cancelled
-                    _log.info("peer left", address=address, code=int(farewell.code), reason=farewell.reason)
-                    # Shielded, with a deadline: a server that is being cancelled still says goodbye.
-                    patience_s = _EVICTED_CLOSE_S if evicted else config.close_timeout_s
-                    with trio.move_on_after(patience_s, shield=True):
-                        await websocket.aclose(farewell.code, farewell.reason or None)
-                    library.cancel_scope.cancel()  # its reader may wait for ever; nobody waits for it
-        finally:
-            self._websockets -= 1
-            account.connections -= 1
-            self._last_left.set()
 
 
 def _log_contained(group: BaseExceptionGroup[BaseException], address: str) -> None:

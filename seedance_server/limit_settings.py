@@ -24,7 +24,10 @@ class LimitSettings:
     """Every bound on what clients can cause; the texts beside the fields are what ``--help`` prints."""
 
     max_connections: int = _limit(
-        2000, "--max-conns", "N", "open WebSockets; one more gets 503, since each may hold buffers"
+        2000,
+        "--max-conns",
+        "N",
+        "open WebSockets and HTTP connections; one more gets 503, since each may hold buffers",
     )
     max_unauthenticated: int = _limit(
         256, "--max-unauthenticated", "N", "connections before WELCOME; above it the oldest gives way"
@@ -40,6 +43,18 @@ class LimitSettings:
         "--handshake-timeout",
         "SECONDS",
         "time for a request head, and again for HELLO: ends slow drips",
+    )
+    keep_alive_s: float = _limit(
+        75.0,
+        "--keep-alive",
+        "SECONDS",
+        "time for the next request on an HTTP connection; a proxy should let go first, nginx does after 60 s",
+    )
+    http_send_timeout_s: float = _limit(
+        60.0,
+        "--http-send-timeout",
+        "SECONDS",
+        "time for which an HTTP client may read nothing: its stream stands, then it is cut and may come back",
     )
     heartbeat_s: float = _limit(
         30.0, "--heartbeat", "SECONDS", "silence after which a client is asked for a sign of life"

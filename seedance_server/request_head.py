@@ -14,7 +14,7 @@ from attrs import frozen
 
 from seedance_server.errors import BadRequestHead
 
-__all__ = ["RequestHead", "read_head"]
+__all__ = ["RequestHead", "head_of", "read_head"]
 
 _READ_BYTES = 4096
 
@@ -57,6 +57,12 @@ class RequestHead:
             raise BadRequestHead(400, f"more than one {name} header")
         return values[0].strip() if values else None
 
+    def encode(self) -> bytes:
+        """The head as it could have been sent, without what came behind it."""
+        lines = [f"{self.method} {self.target} HTTP/{self.http_version}"]
+        lines += [f"{name}: {value}" for name, value in self.headers]
+        return "\r\n".join([*lines, "", ""]).encode("ascii")
+
     def tokens(self, name: str) -> list[str]:
         """The comma-separated elements of a header, over all its lines."""
         parts = ",".join(self.values(name)).split(",")
@@ -85,6 +91,19 @@ async def read_head(stream: trio.abc.ReceiveStream, *, max_bytes: int) -> Reques
         raise BadRequestHead(error.error_status_hint, "not a good HTTP/1.1 request") from error
     if not isinstance(event, h11.Request):
         return None
+    return head_of(event, parser.trailing_data[0])
+
+
+def head_of(event: h11.Request, rest: bytes = b"") -> RequestHead:
+    """The head that h11 has parsed.
+
+    Args:
+        event: As parsed.
+        rest: Bytes that were read beyond it.
+
+    Raises:
+        BadRequestHead: It isn't HTTP/1, or holds bytes beyond ASCII.
+    """
     if event.http_version not in (b"1.0", b"1.1"):
         raise BadRequestHead(505, "HTTP/1.1 is spoken here")
     try:
@@ -93,7 +112,7 @@ async def read_head(stream: trio.abc.ReceiveStream, *, max_bytes: int) -> Reques
             target=event.target.decode("ascii"),
             http_version=event.http_version.decode("ascii"),
             headers=tuple((name.decode("ascii"), value.decode("ascii")) for name, value in event.headers),
-            rest=parser.trailing_data[0],
+            rest=rest,
         )
     except UnicodeDecodeError:
         raise BadRequestHead(400, "headers must be ASCII") from None

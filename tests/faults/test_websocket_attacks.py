@@ -14,7 +14,7 @@ import trio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import seedance_server.front_door
+import seedance_server.websockets
 from seedance_server.testing import ScriptedEngine, serve_in_memory
 from tests.server.attacks import (
     BINARY,
@@ -108,7 +108,7 @@ async def test_odd_hosts_are_taken_or_refused_but_end_nothing(autojump_clock, ho
 async def test_a_crash_of_the_library_is_contained(autojump_clock, monkeypatch) -> None:
     """Were a bad header ever to reach the library again, it would end that connection only."""
     monkeypatch.setattr(
-        seedance_server.front_door, "canonical_head", lambda _upgrade: with_header(b"Host", b"\xff\xfe")
+        seedance_server.websockets, "canonical_head", lambda _upgrade: with_header(b"Host", b"\xff\xfe")
     )
     async with serve_in_memory() as server:
         stream = server.connect()

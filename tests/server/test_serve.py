@@ -144,7 +144,9 @@ async def test_serve_is_alive_while_it_loads() -> None:
         await trio.testing.wait_all_tasks_blocked(0.02)
         for path, status in (("healthz", 200), ("readyz", 503)):
             stream = await trio.open_tcp_stream("127.0.0.1", free)
-            answer = await http(stream, f"GET /{path} HTTP/1.1\r\nHost: h\r\n\r\n".encode())
+            answer = await http(
+                stream, f"GET /{path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n".encode()
+            )
             assert answer.startswith(f"HTTP/1.1 {status} ".encode())
         may_end.set()
         nursery.cancel_scope.cancel()
@@ -181,25 +183,6 @@ async def test_serve_does_not_start_with_next_to_no_files(monkeypatch) -> None:
     monkeypatch.setattr(seedance_server.serve, "descriptor_budget", lambda: 31)
     with pytest.raises(StartupError, match=r"leaves 31 connections, at least 32 .* ulimit -n"):
         await serve(config(), factory(), watch_signals=False)
-
-
-@pytest.mark.parametrize(("after_s", "exits"), [(0.5, []), (1.5, [128 + signal.SIGTERM])])
-async def test_serve_takes_an_echo_of_the_signal_for_the_same_one(
-    autojump_clock, monkeypatch, after_s, exits
-) -> None:
-    """Wrappers signal a process and its group; only a later signal insists."""
-    left = []
-    monkeypatch.setattr(seedance_server.serve.os, "_exit", left.append)
-    shutdown = seedance_server.serve._Shutdown()
-    async with trio.open_nursery() as nursery:
-        await nursery.start(shutdown.watch_signals)
-        signal.raise_signal(signal.SIGTERM)
-        await trio.sleep(after_s)
-        assert shutdown.requested.is_set()
-        signal.raise_signal(signal.SIGTERM)
-        await trio.sleep(0.1)
-        nursery.cancel_scope.cancel()
-    assert left == exits
 
 
 async def test_serve_asked_to_end_while_loading_has_nothing_to_warn_of(monkeypatch) -> None:

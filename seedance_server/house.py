@@ -1,0 +1,68 @@
+"""What is behind the front door, whoever comes in and whatever they speak.
+
+The house stands before the model is loaded: then it has no service, and says so. WebSockets and HTTP requests
+ask the same house, so there is one answer to whether new work is taken.
+
+It must not know connections, paths or encodings.
+"""
+
+from __future__ import annotations
+
+from attrs import define, frozen
+
+from seedance_server.admission import Admission
+from seedance_server.config import Config
+from seedance_server.engine_loop import EngineLoop
+from seedance_server.gate import Gate
+from seedance_server.journal.interface import Journal
+from seedance_server.requests import Requests
+from seedance_server.session_registry import SessionRegistry
+from seedance_server.watchdog import Watchdog
+
+__all__ = ["House", "Service"]
+
+
+@frozen(kw_only=True)
+class Service:
+    """What a connection is let in to.
+
+    Attributes:
+        admission: Decides on requests.
+        engine_loop: Where they run.
+        journal: Where they are kept.
+        requests: Makes streams of them.
+        registry: Where sessions are.
+        watchdog: Says whether all that works.
+    """
+
+    admission: Admission
+    engine_loop: EngineLoop
+    journal: Journal
+    requests: Requests
+    registry: SessionRegistry
+    watchdog: Watchdog
+
+
+@define(eq=False)
+class House:
+    """The server as connections see it.
+
+    Attributes:
+        config: All settings.
+        gate: Who may come in.
+        service: What they come for; None until the model is loaded.
+        is_draining: Whether the server shuts down.
+    """
+
+    config: Config
+    gate: Gate
+    service: Service | None = None
+    is_draining: bool = False
+
+    def trouble(self) -> str | None:
+        """Why no new work is taken, one line, or None: what readiness says."""
+        if self.is_draining:
+            return "draining"
+        if self.service is None:
+            return "loading the model"
+        return self.service.watchdog.trouble()

@@ -1,0 +1,40 @@
+"""Every path that HTTP answers, in one list.
+
+To add some: write a module with a function that takes the `House` and returns Starlette routes, and name it
+below. Its endpoints run on trio. A path under ``/v1/`` is only reached with a key, and whose that is says
+``request.state.visitor``, a `Pass`; any other is open to everybody. Routes answer before the model is loaded: until
+then ``house.service`` is None.
+
+It must not know how requests come in.
+"""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from seedance_server.house import House
+from seedance_server.http.health import health_routes
+from seedance_server.http.refusal import Refusal
+from seedance_server.upgrade import CHAT_PATH
+
+__all__ = ["all_routes"]
+
+
+def all_routes(house: House) -> list[BaseRoute]:
+    """The routes, in the order in which they are tried."""
+    return [
+        *health_routes(house),
+        Route(CHAT_PATH, _websocket_only, methods=["GET", "HEAD", "POST"]),
+    ]
+
+
+async def _websocket_only(_: Request) -> Response:
+    """The door sees to this path; here it is only asked for on a connection that speaks HTTP already."""
+    return Refusal(
+        status=426,
+        message="this is a WebSocket: upgrade, on a connection of its own",
+        code="upgrade_required",
+        headers={"Upgrade": "websocket", "Sec-WebSocket-Version": "13"},
+    ).response()

@@ -1,0 +1,166 @@
+"""The connections that became WebSockets: from the handshake to the last word.
+
+The library is only ever handed a guarded stream and a request head of our own making; it is never waited for
+when a connection ends. Whoever is connected is on the list from the moment that it could be told something,
+so a drain, or a key that opens nothing any more, reaches everybody.
+
+It must not know what is said over a WebSocket, nor who may come in.
+"""
+
+from __future__ import annotations
+
+import structlog
+import trio
+from trio_websocket import wrap_server_stream
+
+from seedance_server.gate import Pass
+from seedance_server.guard import GuardedStream
+from seedance_server.heartbeats import Heartbeats
+from seedance_server.house import House, Service
+from seedance_server.lobby import Visit
+from seedance_server.peer import Farewell, Peer
+from seedance_server.upgrade import Upgrade, canonical_head
+from seedance_wire.connection import Connection
+from seedance_wire.errors import CloseCode
+from seedance_wire.state import Role
+
+__all__ = ["WebSockets"]
+
+_log = structlog.get_logger(__name__)
+
+_LIBRARY_READ_BYTES = 4096
+"""What the WebSocket library reads at once: a tiny frame costs it about 8 µs, 64 KiB of them would stall the
+loop for 87 ms."""
+_LIBRARY_QUEUE = 8
+"""Messages that the library holds for the reader, which never makes them wait for long."""
+_EVICTED_CLOSE_S = 0.1
+"""Time for the last word to a connection that gives way: it goes into an empty buffer, or not at all."""
+
+_CROWDED_OUT = Farewell(CloseCode.TRY_AGAIN_LATER, "too many connections that have said nothing")
+_SHUTTING_DOWN = Farewell(CloseCode.GOING_AWAY, "the server is shutting down")
+_KEY_REVOKED = Farewell(CloseCode.UNAUTHENTICATED, "the key opens nothing any more")
+
+
+class WebSockets:
+    """Serves them.
+
+    Args:
+        house: What they are let in to.
+
+    Attributes:
+        open: How many there are.
+        upgraded: How many there were.
+        heartbeats: Asks silent ones for a sign of life.
+    """
+
+    def __init__(self, house: House) -> None:
+        self._house = house
+        self._peers: dict[Peer, Pass] = {}
+        self._left = trio.Event()
+        self.open = 0
+        self.upgraded = 0
+        self.heartbeats = Heartbeats(house.config.heartbeat_s, house.config.heartbeat_timeout_s)
+
+    def go_away(self, deadline_ms: int) -> None:
+        """Tells every client to go elsewhere."""
+        for peer in tuple(self._peers):
+            peer.go_away(_SHUTTING_DOWN.reason, deadline_ms)
+
+    def leave(self) -> None:
+        """Ends what lives with a connection, and then the connections; the other streams stay as they are."""
+        for peer in tuple(self._peers):
+            peer.leave("the server is shutting down: go elsewhere")
+
+    def show_out(self) -> None:
+        """Closes the connections whose key opens nothing any more; their streams wait in the journal."""
+        for peer, one in tuple(self._peers.items()):
+            if not self._house.gate.holds(one):
+                peer.end(_KEY_REVOKED)
+
+    async def wait_all_left(self) -> None:
+        """Waits until there is none."""
+        while self.open:
+            self._left = trio.Event()
+            await self._left.wait()
+
+    async def serve(
+        self,
+        guard: GuardedStream,
+        visit: Visit,
+        upgrade: Upgrade,
+        rest: bytes,
+        service: Service,
+        address: str,
+        one: Pass,
+    ) -> None:
+        """Serves one from its handshake on; the caller closes the stream.
+
+        Args:
+            guard: The connection, its request head read.
+            visit: Its place in the lobby, left at WELCOME.
+            upgrade: What the head asks for.
+            rest: What came behind the head.
+            service: What it is let in to.
+            address: Of the peer, for the log.
+            one: Whose it is.
+        """
+        guard.replay(canonical_head(upgrade), rest)
+        account = self._house.gate.accounts.of(one.tenant)
+        account.connections += 1
+        self.open += 1
+        config = self._house.config
+        try:
+            async with trio.open_nursery() as library:
+                with trio.fail_after(config.handshake_timeout_s):
+                    request = await wrap_server_stream(
+                        library,
+                        guard,
+                        message_queue_size=_LIBRARY_QUEUE,
+                        max_message_size=config.max_message_bytes,
+                        receive_buffer_size=_LIBRARY_READ_BYTES,
+                    )
+                    websocket = await request.accept(subprotocol=upgrade.subprotocol)
+                guard.note_accepted()
+                self.upgraded += 1
+                connection = Connection(
+                    Role.SERVER,
+                    upgrade.subprotocol,
+                    max_message_bytes=config.max_message_bytes,
+                    max_streams=config.max_streams,
+                )
+                peer = Peer(
+                    websocket,
+                    guard,
+                    connection,
+                    service.admission,
+                    service.requests,
+                    service.registry,
+                    account=account,
+                    config=config,
+                    on_welcome=visit.leave,
+                )
+                self._peers[peer] = one
+                self.heartbeats.watch(peer)
+                if self._house.is_draining:  # it began after this one was decided on
+                    peer.go_away(_SHUTTING_DOWN.reason, 0)
+                farewell: Farewell | None = None
+                try:
+                    farewell = await peer.run()
+                except Exception:
+                    farewell = Farewell(CloseCode.INTERNAL_ERROR, "a bug in the server, see its log")
+                    raise
+                finally:
+                    del self._peers[peer]
+                    self.heartbeats.forget(peer)
+                    evicted = visit.scope.cancel_called
+                    farewell = farewell or (_CROWDED_OUT if evicted else _SHUTTING_DOWN)  # cancelled
+                    _log.info("peer left", address=address, code=int(farewell.code), reason=farewell.reason)
+                    # Shielded, with a deadline: a server that is being cancelled still says goodbye.
+                    patience_s = _EVICTED_CLOSE_S if evicted else config.close_timeout_s
+                    with trio.move_on_after(patience_s, shield=True):
+                        await websocket.aclose(farewell.code, farewell.reason or None)
+                    library.cancel_scope.cancel()  # its reader may wait for ever; nobody waits for it
+        finally:
+            self.open -= 1
+            account.connections -= 1
+            self._left.set()

@@ -2,8 +2,8 @@
 
 To add some: write a module with a function that takes the `House` and returns Starlette routes, and name it
 below. Its endpoints run on trio. A path under ``/v1/`` is only reached with a key, and whose that is says
-``request.state.visitor``, a `Pass`; any other is open to everybody. Routes answer before the model is loaded: until
-then ``house.service`` is None.
+``request.state.visitor``, a `Pass`; any other is open to everybody. Routes answer before the model is loaded:
+until then ``house.service`` is None.
 
 It must not know how requests come in.
 """

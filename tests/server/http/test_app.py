@@ -17,7 +17,7 @@ async def test_app_answers_what_is_not_there_in_the_api_s_shape(autojump_clock) 
             answer = await client.ask(method, path)
             assert answer.status == status
             assert answer.json()["error"]["code"] in {"not_found", "method_not_allowed"}
-        assert answer.headers["allow"] == "GET, HEAD"
+        assert set(answer.headers["allow"].split(", ")) == {"GET", "HEAD"}
 
 
 async def test_app_calls_a_bug_internal_and_ends_that_connection_only(autojump_clock, monkeypatch) -> None:

@@ -10,6 +10,8 @@ It must not know where a value came from.
 
 from __future__ import annotations
 
+import re
+
 import attrs
 from attrs import frozen
 
@@ -23,6 +25,7 @@ from seedance_server.setting import Setting, is_loopback
 __all__ = ["Config"]
 
 _MIN_API_KEY_CHARS = 16
+_WEBSOCKET_URL = re.compile(r"wss?://[!-~]{1,2000}")
 _MAY_BE_ZERO = {
     "idle_check_s",
     "journal_reserve_bytes",
@@ -54,6 +57,8 @@ class Config(LimitSettings, DeliverySettings, ServiceSettings, EngineSettings): 
                 "--api-key",
                 f"or --keys is needed to listen on {self.host}: else everybody could use this server",
             )
+        if self.reconnect_to is not None and not _WEBSOCKET_URL.fullmatch(self.reconnect_to):
+            raise ConfigError("--reconnect-to", f"must be a ws:// or wss:// URL, not {self.reconnect_to!r}")
         if self.stream_buffer_outputs < 4:
             raise ConfigError("--stream-buffer", "must be at least 4: a pause takes effect one step later")
         if self.batch_bytes > self.outbox_bytes:

@@ -134,7 +134,8 @@ class Peer:
             self._end(Farewell(CloseCode.GOING_AWAY, reason))
             return
         try:
-            self._outbox.put_control(GoAway(reason=reason, deadline_ms=deadline_ms))
+            elsewhere = self._config.reconnect_to
+            self._outbox.put_control(GoAway(reason=reason, deadline_ms=deadline_ms, reconnect_to=elsewhere))
         except OutboxClosed:
             return
         self._close_if_idle()

@@ -1,17 +1,15 @@
 """The root nursery: start order, readiness, drain, shutdown.
 
     listen, open the journal (in use? say so before anything slow) → load the model on the decode thread
-    → engine loop, sessions → open the door → ready line … first SIGINT or SIGTERM → GOAWAY, streams get
-    their time, the others stay in the journal → close → exit 0
+    → engine loop, sessions → open the door → ready line … SIGINT or SIGTERM → GOAWAY, streams get their time,
+    the others stay in the journal → close → exit 0, in time whatever hangs (`shutdown.py`)
 
 The journal is opened before everything that writes to it and closed after. The port answers from the first
-moment: liveness yes, readiness no. A second signal that is no echo of the first ends the process at once. A
-start that fails raises one StartupError or EngineError, never a group.
+moment: liveness yes, readiness no. A start that fails raises one StartupError or EngineError, never a group.
 """
 
 from __future__ import annotations
 
-import os
 import secrets
 import signal
 import sys
@@ -40,6 +38,7 @@ from seedance_server.load import LoadMeter, open_device_reader, watch_load
 from seedance_server.requests import Requests
 from seedance_server.served_model import ServedModel
 from seedance_server.session_registry import SessionRegistry
+from seedance_server.shutdown import Shutdown
 from seedance_server.watchdog import Watchdog
 
 __all__ = ["EngineFactory", "serve"]
@@ -51,37 +50,8 @@ EngineFactory = Callable[[Config, Callable[[str], None]], ServedModel]
 
 _THREAD_STOP_S = 5.0
 """Time for the last step to end at shutdown; after it the process ends anyway."""
-
-
-_ECHO_S = 1.0
-"""A signal so soon after the first is the same one: wrappers signal a process and its group."""
 _LEAST_CONNECTIONS = 32
 """With room for fewer the server doesn't start: it would turn away nearly everybody."""
-
-
-class _Shutdown:
-    """What a signal does: the first asks, the next insists unless it is only an echo."""
-
-    def __init__(self) -> None:
-        self._asked_s = 0.0
-        self.requested = trio.Event()
-        self.loading = trio.CancelScope()
-
-    def request(self) -> None:
-        self.requested.set()
-        self.loading.cancel()
-
-    async def watch_signals(self, task_status: trio.TaskStatus[None]) -> None:
-        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-            task_status.started()
-            async for number in signals:
-                if self.requested.is_set():
-                    if trio.current_time() - self._asked_s < _ECHO_S:
-                        continue
-                    os._exit(128 + number)
-                self._asked_s = trio.current_time()
-                _log.info("shutting down", signal=signal.Signals(number).name)
-                self.request()
 
 
 async def serve(
@@ -104,7 +74,7 @@ async def serve(
         EngineError: The model can't be loaded.
     """
     config = _within_descriptors(config)
-    shutdown = _Shutdown()
+    shutdown = Shutdown(config.shutdown_timeout_s, config.close_timeout_s)
     thread = DecodeThread()
     failure: StartupError | EngineError | None = None
     try:
@@ -118,9 +88,12 @@ async def serve(
             nursery.cancel_scope.cancel()
     finally:
         with trio.CancelScope(shield=True):  # bounded by the time-out
-            patience_s = 0.0 if shutdown.loading.cancelled_caught else _THREAD_STOP_S
+            patience_s = min(_THREAD_STOP_S, shutdown.remaining_s / 2)
+            if shutdown.loading.cancelled_caught:
+                patience_s = 0.0
             if not await thread.stop(patience_s) and patience_s:  # loading is left behind as a rule
                 _log.warning("the decode thread didn't end in time; the process ends without it")
+        shutdown.close()
     if failure is not None:
         raise failure
 
@@ -129,7 +102,7 @@ async def _serve(
     config: Config,
     engine_factory: EngineFactory,
     thread: DecodeThread,
-    shutdown: _Shutdown,
+    shutdown: Shutdown,
     nursery: trio.Nursery,
     watch_signals: bool,
     task_status: trio.TaskStatus[str],
@@ -172,7 +145,8 @@ async def _serve(
         task_status.started(url)
 
         await shutdown.requested.wait()
-        await door.drain(config.shutdown_timeout_s)
+        with trio.move_on_after(shutdown.draining_s):
+            await door.drain(shutdown.streams_s)
         _log_figures(service)
         work.cancel_scope.cancel()  # streams stop where they are, before the journal does
 

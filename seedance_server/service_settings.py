@@ -50,7 +50,13 @@ class ServiceSettings:
         repeatable=True,
     )
     shutdown_timeout_s: float = _service(
-        30.0, "--shutdown-timeout", "SECONDS", "time for running streams to end after SIGTERM"
+        30.0, "--shutdown-timeout", "SECONDS", "time from SIGTERM to the end; streams run on for most of it"
+    )
+    reconnect_to: str | None = _service(
+        None,
+        "--reconnect-to",
+        "URL",
+        "where clients are told to go when this server shuts down (default: back to where they were)",
     )
     log_level: str = _service(
         "info",

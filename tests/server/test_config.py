@@ -27,6 +27,8 @@ def test_config_refuses_an_open_server_without_a_key() -> None:
         ("stream_buffer_outputs", 3, "--stream-buffer"),
         ("batch_bytes", 1 << 30, "--batch"),
         ("threads", 0, "--threads"),
+        ("reconnect_to", "https://a", "--reconnect-to"),
+        ("reconnect_to", "wss://a b", "--reconnect-to"),
     ],
 )
 def test_config_names_the_setting_that_cannot_be_used(name: str, value: object, flag: str) -> None:

@@ -214,7 +214,9 @@ async def test_peer_told_to_go_away_ends_with_its_last_stream(autojump_clock) ->
     """GOAWAY, the stream to its end, then close 1001; one without a stream closes at once."""
     codec = make_codec("seedance.v1")
     async with (
-        serve_in_memory(ScriptedEngine(["x"] * 30)) as server,
+        serve_in_memory(
+            ScriptedEngine(["x"] * 30), config=Config(model_path="m", reconnect_to="wss://other/v1/chat")
+        ) as server,
         wire_client(server.connect()) as busy,
         wire_client(server.connect()) as idle,
         trio.open_nursery() as nursery,
@@ -226,7 +228,7 @@ async def test_peer_told_to_go_away_ends_with_its_last_stream(autojump_clock) ->
         event = await busy.receive()
         while not isinstance(event, GoAway):
             event = await busy.receive()
-        assert event.deadline_ms == 30_000
+        assert (event.deadline_ms, event.reconnect_to) == (30_000, "wss://other/v1/chat")
         # A request that crossed with GOAWAY; one sent after it would be the client's own violation.
         late = Submit(sequence_id=2, idempotency_key=KEY, prompt="late")
         await busy.websocket.send_message(codec.encode([late]))

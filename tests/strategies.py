@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from seedance_wire import messages as m
 from seedance_wire.bookmark import Bookmark
-from seedance_wire.envelope import CodedDelta
+from seedance_wire.envelope import CodedDelta, Pieces
 
 U32 = 2**32 - 1
 U64 = 2**64 - 1
@@ -247,6 +247,31 @@ errors = st.builds(
     retry_after_ms=optional(u64),
 )
 frames: st.SearchStrategy[m.Frame] = st.one_of(deltas, flushes, errors)
+
+
+@st.composite
+def _pieces(draw: st.DrawFn) -> Pieces:
+    """As a codec takes it: whether the lists fit each other is the reader's business, but for the sizes."""
+    sizes = draw(tuples_of(st.integers(0, 40)))
+    data = draw(st.binary(min_size=0, max_size=80))
+    if sizes:
+        data = data.ljust(80)[: sum(size >> 1 for size in sizes)]
+    return Pieces(
+        number=draw(st.integers(0, 127)),
+        stream_ids=draw(tuples_of(st.integers(0, 3) | u64)),
+        data=data,
+        sizes=sizes,
+        token_counts=draw(tuples_of(u32)),
+        frames=draw(tuples_of(frames | coded_deltas)),
+    )
+
+
+pieces_messages = _pieces()
+
+compressible = st.binary(max_size=100) | st.builds(
+    lambda part, times: part * times, st.binary(max_size=30), st.integers(0, 2000)
+)
+"""Bytes with and without anything to be gained."""
 server_messages: st.SearchStrategy[m.ServerMessage] = st.one_of(
     *(welcomes, accepteds, refuseds, resumeds, resume_rejecteds, checkpoints, flows, statuses, goaways),
     frames,

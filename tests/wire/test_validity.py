@@ -4,7 +4,7 @@ import attrs
 import pytest
 from hypothesis import given
 
-from seedance_wire.envelope import CodedDelta, InvalidSubmit, Outgoing
+from seedance_wire.envelope import CodedDelta, InvalidSubmit, Outgoing, Pieces
 from seedance_wire.errors import DecodeError, LocalProtocolError
 from seedance_wire.messages import (
     Accepted,
@@ -209,4 +209,4 @@ def test_check_covers_every_message() -> None:
 
     from seedance_wire.validity import _RULES
 
-    assert set(_RULES) == {*get_args(Message), CodedDelta}
+    assert set(_RULES) == {*get_args(Message), CodedDelta, Pieces}

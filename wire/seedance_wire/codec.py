@@ -31,6 +31,10 @@ class Codec(Protocol):
     def carries_differences(self) -> bool:
         """Whether it can carry a `CodedDelta`."""
 
+    @property
+    def capabilities(self) -> tuple[str, ...]:
+        """Optional features of a connection that it can carry."""
+
     def encode(self, messages: Sequence[Outgoing]) -> bytes | str:
         """Writes one envelope: bytes go out as a binary WebSocket message, a str as text.
 

@@ -16,27 +16,33 @@ from typing import TypeAlias
 
 from attrs import frozen
 
+from .capabilities import PIECES, ZSTD
 from .codec import make_codec
+from .compression import TRIAL_MESSAGES, Compressor, Decompressor, longest_packed
 from .cursor import ReceiveCursor
-from .delta import context_after, difference
-from .envelope import CodedDelta, Gap, InvalidSubmit, Outgoing
+from .envelope import CodedDelta, Gap, InvalidSubmit, Pieces, check_envelope
 from .errors import (
     CloseCode,
+    DecodeError,
     LocalProtocolError,
     MessageTooLargeError,
     RemoteProtocolError,
 )
+from .frame_writer import FrameWriter
 from .messages import (
     Accepted,
     Checkpoint,
     Delta,
     Error,
     Flush,
+    Frame,
+    Hello,
     Message,
     Resumed,
     ResumeRejected,
     Welcome,
 )
+from .piece_reader import Missing, PieceReader
 from .received_streams import ReceivedStreams
 from .running_digest import RunningDigest
 from .state import ConnectionState, ProtocolState, Role
@@ -62,6 +68,9 @@ class ConnectionStatistics:
     messages_received: int
     bytes_sent: int
     bytes_received: int
+    plain_bytes_sent: int
+    """What ``bytes_sent`` were before they were compressed."""
+    plain_bytes_received: int
     frames_sent: int
     frames_received: int
     """Applied; dropped ones are not among them."""
@@ -84,6 +93,8 @@ class Connection:
             longer.
         max_streams: Streams that a server may have running at once here. A SUBMIT beyond is no violation; the
             server refuses it, going by ``open_streams`` and ``pending_submits``.
+        trial_messages: Messages after which it is decided whether to compress what is sent, where the other
+            end can read that.
 
     Raises:
         LocalProtocolError: There is no such subprotocol.
@@ -96,6 +107,7 @@ class Connection:
         *,
         max_message_bytes: int = MAX_MESSAGE_BYTES,
         max_streams: int = 64,
+        trial_messages: int = TRIAL_MESSAGES,
     ) -> None:
         self._role = role
         self._codec = make_codec(subprotocol)
@@ -103,10 +115,16 @@ class Connection:
         self._max_outgoing_bytes = MAX_MESSAGE_BYTES
         self._state = ProtocolState(role, max_streams)
         self._events: deque[Event] = deque()  # of one WebSocket message, if drained as asked
-        self._contexts: dict[int, int] = {}  # server: delta context of each stream that has one
+        self._offered: tuple[str, ...] = ()  # capabilities, in HELLO
+        self._writer = FrameWriter(differences=self._codec.carries_differences)
+        self._reader: PieceReader | None = None
         self._received = ReceivedStreams(self._state)
+        self._trial_messages = trial_messages
+        self._compressor: Compressor | None = None
+        self._decompressor: Decompressor | None = None
         self._messages_sent = self._messages_received = 0
         self._bytes_sent = self._bytes_received = 0
+        self._plain_bytes_sent = self._plain_bytes_received = 0
         self._frames_sent = self._differences_sent = 0
 
     @property
@@ -123,6 +141,16 @@ class Connection:
     def subprotocol(self) -> str:
         """The subprotocol in use."""
         return self._codec.subprotocol
+
+    @property
+    def capabilities(self) -> tuple[str, ...]:
+        """Optional features that this end can offer or agree to, by the names of `capabilities.py`."""
+        return self._codec.capabilities
+
+    @property
+    def is_compressing(self) -> bool:
+        """Whether messages may leave compressed from here on; a reader must get each of them, once."""
+        return self._compressor is not None and self._compressor.is_on is True
 
     @property
     def next_sequence_id(self) -> int:
@@ -187,33 +215,61 @@ class Connection:
         """
         if self.state is ConnectionState.ERROR:
             raise LocalProtocolError("the peer broke the protocol; nothing more can be sent")
-        contexts: dict[int, int | None] = {}
-        coded: list[Outgoing] = []
-        sizes: list[int] = []
-        for message in messages:
-            outgoing, size = self._code(message, contexts)
-            coded.append(outgoing)
-            sizes.append(size)
-        payload = self._codec.encode(coded)
+        frames = [message for message in messages if isinstance(message, Delta | Flush | Error)]
+        check_envelope(messages)
+        draft = self._writer.draft(frames) if frames else None
+        payload = self._codec.encode(messages if draft is None else draft.outgoing)
         size = len(payload if isinstance(payload, bytes) else payload.encode())
         if size > self._max_outgoing_bytes:
             raise MessageTooLargeError(size, self._max_outgoing_bytes)
-        frames = [message for message in messages if isinstance(message, Delta | Flush | Error)]
-        if frames:  # then there is nothing else: the codec saw to it
-            self._state.advance_frames(self._role, frames, sizes)
-        else:
+        if draft is None:
             self._state.advance(self._role, messages[0])
+        else:
+            self._state.advance_frames(self._role, frames, draft.text_bytes)
         # Nothing below fails: from here on the messages count as sent.
-        self._frames_sent += len(frames)
-        self._differences_sent += sum(isinstance(outgoing, CodedDelta) for outgoing in coded)
-        for stream_id, context in contexts.items():
-            if context is None:
-                self._contexts.pop(stream_id, None)
-            else:
-                self._contexts[stream_id] = context
+        self._plain_bytes_sent += size
+        if draft is None:
+            payload = self._said(messages[0], payload)
+        else:
+            self._frames_sent += len(frames)
+            self._differences_sent += draft.differences
+            self._writer.commit(draft)
+            payload = self._packed(payload)
         self._messages_sent += 1
-        self._bytes_sent += size
+        self._bytes_sent += size if isinstance(payload, str) else len(payload)
         return payload
+
+    def _said(self, message: Message, payload: bytes | str) -> bytes | str:
+        """Notes what follows from a message of ours that is no frame; returns what is to be sent for it."""
+        match message:
+            case Hello():
+                self._offered = message.capabilities
+                return payload
+            case Welcome():
+                self._agree(message)
+                return payload
+            case Resumed():
+                self._writer.forget(message.stream_id)
+        return self._packed(payload)
+
+    def _packed(self, payload: bytes | str) -> bytes | str:
+        if self._compressor is None or not isinstance(payload, bytes):
+            return payload
+        is_idle = not self._state.open_streams and not self._state.pending_submits
+        packed = self._compressor.pack(payload, last=is_idle)
+        # Where texts are compressed, differences made them no shorter (bench/README.md).
+        self._writer.differences = self._codec.carries_differences and not self._compressor.is_on
+        return packed
+
+    def _agree(self, welcome: Welcome) -> None:
+        """Begins what both ends can do, from the message behind WELCOME on."""
+        agreed = frozenset(welcome.capabilities) & frozenset(self._offered) & frozenset(self.capabilities)
+        self._writer.pieces = PIECES in agreed
+        if PIECES in agreed and self._role is Role.CLIENT:
+            self._reader = PieceReader(welcome.epoch, self._applied_bytes)
+        if ZSTD in agreed:
+            self._compressor = Compressor(self._trial_messages)
+            self._decompressor = Decompressor(self._max_message_bytes)
 
     def receive_data(self, data: bytes | str) -> None:
         """Takes one whole WebSocket message, as bytes if it was binary and as str if it was text.
@@ -248,88 +304,93 @@ class Connection:
             messages_received=self._messages_received,
             bytes_sent=self._bytes_sent,
             bytes_received=self._bytes_received,
+            plain_bytes_sent=self._plain_bytes_sent,
+            plain_bytes_received=self._plain_bytes_received,
             frames_sent=self._frames_sent,
             frames_received=self._received.applied,
             differences_sent=self._differences_sent,
-            duplicates_dropped=self._received.duplicates,
+            duplicates_dropped=self._received.duplicates
+            + (0 if self._reader is None else self._reader.repeated),
             stale_dropped=self._received.stale,
             open_streams=self._state.open_streams,
             pending_submits=self._state.pending_submits,
         )
 
-    # ---- sending
-
-    def _code(self, message: Message, contexts: dict[int, int | None]) -> tuple[Outgoing, int]:
-        """Chooses how a text travels; returns that, the text's UTF-8 bytes, and notes the context."""
-        if isinstance(message, Flush | Error | Resumed):
-            contexts[message.stream_id] = None
-        if not isinstance(message, Delta):
-            return message, 0
-        text, stream_id = message.text, message.stream_id
-        if text.isascii():
-            size = len(text)
-        else:
-            try:
-                size = len(text.encode())
-            except UnicodeEncodeError:
-                raise LocalProtocolError("Delta.text holds a lone surrogate") from None
-        if not self._codec.carries_differences:
-            return message, size
-        context = contexts[stream_id] if stream_id in contexts else self._contexts.get(stream_id)
-        contexts[stream_id] = context_after(text, context)
-        # A difference takes at least one byte a code point, so it never beats ASCII.
-        if context is None or size == len(text):
-            return message, size
-        encoded = difference(text, context)
-        if len(encoded) >= size:
-            return message, size
-        coded = CodedDelta(
-            stream_id=stream_id,
-            id=message.id,
-            epoch=message.epoch,
-            offset=message.offset,
-            difference=encoded,
-            token_count=message.token_count,
-            logprobs=message.logprobs,
-        )
-        return coded, size
-
     # ---- receiving
 
     def _receive(self, data: bytes | str) -> None:
         size = len(data) if isinstance(data, bytes) else len(data.encode("utf-8", "surrogatepass"))
+        self._messages_received += 1
+        self._bytes_received += size
+        plain = self._unpacked(data, size)
+        if self._role is Role.SERVER:
+            for request in self._codec.decode_client(plain):
+                self._state.advance(Role.CLIENT, request)
+                if isinstance(request, Hello):
+                    self._offered = request.capabilities
+                self._events.append(request)
+        else:
+            self._receive_from_server(plain)
+
+    def _unpacked(self, data: bytes | str, size: int) -> bytes | str:
+        unpacker = self._decompressor if isinstance(data, bytes) else None
+        if unpacker is not None and size <= longest_packed(self._max_message_bytes):
+            data = unpacker.unpack(data)  # type: ignore[arg-type]  # it is bytes
+            size = len(data)
         if size > self._max_message_bytes:
             raise RemoteProtocolError(
                 f"a message of {size} bytes, where {self._max_message_bytes} are allowed",
                 CloseCode.MESSAGE_TOO_BIG,
             )
-        self._messages_received += 1
-        self._bytes_received += size
-        if self._role is Role.SERVER:
-            from_client = self._codec.decode_client(data)
-            for request in from_client:
-                self._state.advance(Role.CLIENT, request)
-                self._events.append(request)
-            return
+        self._plain_bytes_received += size
+        return data
+
+    def _receive_from_server(self, data: bytes | str) -> None:
         for message in self._codec.decode_server(data):
-            if isinstance(message, Delta | CodedDelta | Flush | Error):
-                event = self._received.apply(message)
-                if event is not None:
-                    self._events.append(event)
-                continue
-            self._state.advance(Role.SERVER, message)
-            self._note(message)
-            self._events.append(message)
+            if isinstance(message, Pieces):
+                self._take_pieces(message)
+            elif isinstance(message, Delta | CodedDelta | Flush | Error):
+                if self._reader is not None:
+                    raise DecodeError("frames with all their numbers, where pieces were agreed on")
+                self._take(self._received.apply(message))
+            else:
+                self._state.advance(Role.SERVER, message)
+                self._note(message)
+                self._events.append(message)
+
+    def _take_pieces(self, pieces: Pieces) -> None:
+        if self._reader is None:
+            raise DecodeError("pieces, which were not agreed on")
+        for frame in self._reader.frames(pieces):
+            if isinstance(frame, Missing):
+                self._take(self._received.miss(frame.stream_id))
+            else:
+                self._take(self._received.apply(frame))
+
+    def _take(self, event: Frame | Gap | None) -> None:
+        if event is not None:
+            self._events.append(event)
+
+    def _applied_bytes(self, stream_id: int) -> int:
+        cursor = self._state.position(stream_id)
+        return 0 if cursor is None else cursor.applied_bytes
 
     def _note(self, message: Message) -> None:
         match message:
             case Welcome():
                 self._max_outgoing_bytes = message.limits.max_message_bytes
+                self._agree(message)
             case Accepted() if not message.replayed:
                 self._received.begin(message.stream_id)
             case Resumed():
                 self._received.resumed(message.stream_id)
+                self._forget_number(message.stream_id)
             case ResumeRejected():
                 self._received.forget(message.stream_id)
+                self._forget_number(message.stream_id)
             case Checkpoint():
                 self._received.compare(message)
+
+    def _forget_number(self, stream_id: int) -> None:
+        if self._reader is not None:
+            self._reader.forget(stream_id)

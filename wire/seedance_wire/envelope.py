@@ -3,7 +3,8 @@
 An envelope is one message, or several frames. Codecs are pure functions on envelopes; what depends on the
 past (cursors, delta contexts) is done around them by `connection.py`. So a DELTA whose text travels as
 differences leaves and enters a codec as `CodedDelta`, and a SUBMIT whose body is wrong enters as
-`InvalidSubmit`: the server can answer it with REFUSED, because it is known which request it is.
+`InvalidSubmit`: the server can answer it with REFUSED, because it is known which request it is. Frames that
+travel without what their reader knows are `Pieces`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TypeAlias
 from attrs import frozen
 
 from .errors import LocalProtocolError
-from .messages import ClientMessage, Delta, Error, Flush, ServerMessage, TokenLogprob
+from .messages import ClientMessage, Delta, Error, Flush, Frame, ServerMessage, TokenLogprob
 
 __all__ = [
     "MAX_ACK_ENTRIES",
@@ -31,6 +32,7 @@ __all__ = [
     "Gap",
     "InvalidSubmit",
     "Outgoing",
+    "Pieces",
     "check_envelope",
 ]
 
@@ -75,6 +77,30 @@ class CodedDelta:
 
 
 @frozen(kw_only=True)
+class Pieces:
+    """Frames in sending order, of which the DELTAs may lack what their reader derives from those before.
+
+    Such a DELTA is a piece: the next of its stream, without log probabilities.
+
+    Attributes:
+        number: Counts these envelopes on a connection from 1, modulo 128.
+        stream_ids: Of each piece, 0 where the next of ``frames`` stands; empty for those of the last envelope
+            that had some without a 0.
+        data: The texts of all pieces, whole or as differences, one behind the other.
+        sizes: Of each piece, twice its bytes in ``data``, plus 1 for differences; empty for one piece, whole.
+        token_counts: Of each piece; empty where each stands for one.
+        frames: Those that are no pieces.
+    """
+
+    number: int
+    stream_ids: tuple[int, ...]
+    data: bytes
+    sizes: tuple[int, ...] = ()
+    token_counts: tuple[int, ...] = ()
+    frames: tuple[Frame | CodedDelta, ...] = ()
+
+
+@frozen(kw_only=True)
 class InvalidSubmit:
     """A SUBMIT in a sound envelope whose body cannot be used; to be answered with REFUSED.
 
@@ -103,8 +129,8 @@ class Gap:
 
 
 FromClient: TypeAlias = ClientMessage | InvalidSubmit
-FromServer: TypeAlias = ServerMessage | CodedDelta
-Outgoing: TypeAlias = ClientMessage | ServerMessage | CodedDelta
+FromServer: TypeAlias = ServerMessage | CodedDelta | Pieces
+Outgoing: TypeAlias = ClientMessage | ServerMessage | CodedDelta | Pieces
 
 
 def check_envelope(messages: Sequence[object]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from .envelope import MAX_FRAMES, CodedDelta, FromClient, FromServer, Outgoing, check_envelope
+from .envelope import MAX_FRAMES, CodedDelta, FromClient, FromServer, Outgoing, Pieces, check_envelope
 from .errors import CloseCode, DecodeError, LocalProtocolError
 from .json_client import client_message_from_json, client_message_to_json
 from .json_fields import Json
@@ -26,6 +26,7 @@ class JsonCodec:
 
     subprotocol = "seedance.v1.json"
     carries_differences = False
+    capabilities = ()
 
     def encode(self, messages: Sequence[Outgoing]) -> str:
         """Writes one envelope; see `Codec`."""
@@ -53,8 +54,8 @@ class JsonCodec:
 
 def _to_json(message: Outgoing) -> dict[str, Json]:
     check_outgoing(message)
-    if isinstance(message, CodedDelta):
-        raise LocalProtocolError("this encoding carries text whole")
+    if isinstance(message, CodedDelta | Pieces):
+        raise LocalProtocolError("this encoding carries frames whole")
     if isinstance(message, ServerMessage):
         return server_message_to_json(message)
     return client_message_to_json(message)

@@ -14,6 +14,7 @@ from google.protobuf.internal import api_implementation
 from google.protobuf.message import DecodeError as ParseError
 
 from . import seedance_pb2 as pb
+from .capabilities import PIECES, ZSTD
 from .envelope import FromClient, FromServer, Outgoing, check_envelope
 from .errors import CloseCode, DecodeError, LocalProtocolError
 from .messages import ClientMessage
@@ -35,6 +36,7 @@ class ProtobufCodec:
 
     subprotocol = "seedance.v1"
     carries_differences = True
+    capabilities = (PIECES, ZSTD)
 
     def encode(self, messages: Sequence[Outgoing]) -> bytes:
         """Writes one envelope; see `Codec`."""

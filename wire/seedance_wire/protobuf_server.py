@@ -17,6 +17,7 @@ from .envelope import (
     CodedDelta,
     FromServer,
     Outgoing,
+    Pieces,
 )
 from .errors import DecodeError
 from .messages import (
@@ -69,6 +70,8 @@ def server_envelope(messages: Sequence[Outgoing]) -> pb.ServerEnvelope:
     (message,) = messages
     if isinstance(message, Delta | CodedDelta | Flush | Error):
         return pb.ServerEnvelope(frame=frame_to_pb(message))
+    if isinstance(message, Pieces):
+        return _pieces_to_pb(message)
     try:
         name, write, _ = _MESSAGES[type(message)]
     except KeyError:
@@ -92,6 +95,8 @@ def server_messages(envelope: pb.ServerEnvelope) -> Sequence[FromServer]:
             raise DecodeError(f"a batch holds 1 to {MAX_FRAMES} frames, not {len(frames)}")
         _check_logprobs(frames)
         return [frame_from_pb(frame) for frame in frames]
+    if name == "pieces":
+        return (_pieces_from_pb(envelope.pieces),)
     if name is None:
         raise DecodeError("the envelope holds no message of a server's")
     try:
@@ -102,6 +107,39 @@ def server_messages(envelope: pb.ServerEnvelope) -> Sequence[FromServer]:
     message = _READERS[name](getattr(envelope, name))
     check_received(message)
     return (message,)
+
+
+def _pieces_to_pb(message: Pieces) -> pb.ServerEnvelope:
+    envelope = pb.ServerEnvelope()
+    pieces = envelope.pieces  # filled where it is: a message given to a constructor is copied
+    pieces.number = message.number
+    pieces.data = message.data
+    if message.stream_ids:
+        pieces.stream_ids.extend(message.stream_ids)
+    if message.sizes:
+        pieces.sizes.extend(message.sizes)
+    if message.token_counts:
+        pieces.token_counts.extend(message.token_counts)
+    if message.frames:
+        pieces.frames.extend(map(frame_to_pb, message.frames))
+    return envelope
+
+
+def _pieces_from_pb(pieces: pb.Pieces) -> Pieces:
+    lists = (pieces.stream_ids, pieces.sizes, pieces.token_counts, pieces.frames)
+    if max(map(len, lists)) > MAX_FRAMES:  # before anything is built of them
+        raise DecodeError(f"over {MAX_FRAMES} frames")
+    _check_logprobs(pieces.frames)
+    message = Pieces(
+        number=pieces.number,
+        stream_ids=tuple(pieces.stream_ids),
+        data=pieces.data,
+        sizes=tuple(pieces.sizes),
+        token_counts=tuple(pieces.token_counts),
+        frames=tuple(map(frame_from_pb, pieces.frames)),
+    )
+    check_received(message)
+    return message
 
 
 def _check_logprobs(frames: Sequence[pb.Frame]) -> None:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import Final as Constant
 
-from .envelope import MAX_FRAMES, CodedDelta, FromClient, FromServer, Outgoing, check_envelope
+from .envelope import MAX_FRAMES, CodedDelta, FromClient, FromServer, Outgoing, Pieces, check_envelope
 from .errors import CloseCode, DecodeError, LocalProtocolError
 from .json_client import client_message_from_json, client_message_to_json
 from .json_codec import parse_json, write_json
@@ -52,6 +52,7 @@ class RawCodec:
 
     subprotocol = "seedance.v1.raw"
     carries_differences = False
+    capabilities = ()
 
     def encode(self, messages: Sequence[Outgoing]) -> str:
         """Writes one envelope; see `Codec`."""
@@ -79,8 +80,8 @@ class RawCodec:
 def _write(message: Outgoing) -> str:
     check_outgoing(message)
     match message:
-        case CodedDelta():
-            raise LocalProtocolError("this encoding carries text whole")
+        case CodedDelta() | Pieces():
+            raise LocalProtocolError("this encoding carries frames whole")
         case Delta() | Flush() | Error():
             return write_block(_frame_block(message))
     if not isinstance(message, ServerMessage):

@@ -11,7 +11,8 @@ from .cursor import ReceiveCursor, Verdict
 from .delta import apply_difference, context_after
 from .envelope import CodedDelta, Gap
 from .errors import DecodeError, DivergedError, RemoteProtocolError
-from .messages import Checkpoint, Delta, Error, Frame
+from .field_rules import U64
+from .messages import Checkpoint, Delta, Error, Flush, Frame
 from .running_digest import RunningDigest
 from .state import ProtocolState, Role
 
@@ -79,6 +80,20 @@ class ReceivedStreams:
             ours = position[1].prefix
             if ours is not None and ours != stream.digest:
                 raise DivergedError(stream.stream_id)
+
+    def miss(self, stream_id: int) -> Gap | None:
+        """Takes a frame of which nothing is known but that something before it was lost.
+
+        Returns:
+            A gap the first time, None if RESUME is under way.
+
+        Raises:
+            RemoteProtocolError: The stream cannot be resumed, or nothing of it may come.
+        """
+        behind = Flush(stream_id=stream_id, id=U64, epoch=U64, offset=0)  # fits nowhere: behind everything
+        event = self.apply(behind)
+        assert event is None or isinstance(event, Gap)  # noqa: S101 - it can't be applied
+        return event
 
     def apply(self, received: Frame | CodedDelta) -> Frame | Gap | None:
         """Takes a frame.

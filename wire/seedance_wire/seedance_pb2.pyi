@@ -421,6 +421,7 @@ class ServerEnvelope(_message.Message):
     RESUME_REJECTED_FIELD_NUMBER: _builtins.int
     FLOW_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
+    PIECES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___Welcome:
         """Answers HELLO."""
@@ -465,6 +466,10 @@ class ServerEnvelope(_message.Message):
     def status(self) -> Global___Status:
         """Why a stream has no text yet; for information."""
 
+    @_builtins.property
+    def pieces(self) -> Global___Pieces:
+        """Frames, where the capability "pieces" holds: instead of frame and frames."""
+
     def __init__(
         self,
         *,
@@ -479,12 +484,13 @@ class ServerEnvelope(_message.Message):
         resume_rejected: Global___ResumeRejected | None = ...,
         flow: Global___Flow | None = ...,
         status: Global___Status | None = ...,
+        pieces: Global___Pieces | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "checkpoint", b"checkpoint", "flow", b"flow", "frame", b"frame", "frames", b"frames", "goaway", b"goaway", "message", b"message", "refused", b"refused", "resume_rejected", b"resume_rejected", "resumed", b"resumed", "status", b"status", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "checkpoint", b"checkpoint", "flow", b"flow", "frame", b"frame", "frames", b"frames", "goaway", b"goaway", "message", b"message", "pieces", b"pieces", "refused", b"refused", "resume_rejected", b"resume_rejected", "resumed", b"resumed", "status", b"status", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "checkpoint", b"checkpoint", "flow", b"flow", "frame", b"frame", "frames", b"frames", "goaway", b"goaway", "message", b"message", "refused", b"refused", "resume_rejected", b"resume_rejected", "resumed", b"resumed", "status", b"status", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "checkpoint", b"checkpoint", "flow", b"flow", "frame", b"frame", "frames", b"frames", "goaway", b"goaway", "message", b"message", "pieces", b"pieces", "refused", b"refused", "resume_rejected", b"resume_rejected", "resumed", b"resumed", "status", b"status", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "accepted", "refused", "frame", "frames", "goaway", "checkpoint", "resumed", "resume_rejected", "flow", "status"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "accepted", "refused", "frame", "frames", "goaway", "checkpoint", "resumed", "resume_rejected", "flow", "status", "pieces"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -517,7 +523,7 @@ class Hello(_message.Message):
     """Of the same WELCOME; given with session_id and only then."""
     @_builtins.property
     def capabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Optional features by name; none is defined yet."""
+        """Optional features by name: "pieces", "zstd"."""
 
     def __init__(
         self,
@@ -1383,6 +1389,58 @@ class FrameBatch(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___FrameBatch: _TypeAlias = FrameBatch  # noqa: Y015
+
+@_typing.final
+class Pieces(_message.Message):
+    """Frames of one stream or of many, in sending order, without what the reader knows (PROTOCOL.md, "Pieces"). A piece is
+    a DELTA whose id and offset follow from the stream's frame before, and whose epoch is that of WELCOME.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    STREAM_IDS_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    SIZES_FIELD_NUMBER: _builtins.int
+    TOKEN_COUNTS_FIELD_NUMBER: _builtins.int
+    FRAMES_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    """Counts these messages on a connection from 1, modulo 128."""
+    data: _builtins.bytes
+    """The text of all pieces, one after the other."""
+    @_builtins.property
+    def stream_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Whose they are, 0 where one of frames stands; absent: as in the last without a 0."""
+
+    @_builtins.property
+    def sizes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Twice the bytes of each in data, plus 1 if they are differences; absent: one, whole."""
+
+    @_builtins.property
+    def token_counts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Tokens that each piece stands for; absent: 1 each."""
+
+    @_builtins.property
+    def frames(self) -> _containers.RepeatedCompositeFieldContainer[Global___Frame]:
+        """Those that are no pieces."""
+
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        stream_ids: _abc.Iterable[_builtins.int] | None = ...,
+        data: _builtins.bytes = ...,
+        sizes: _abc.Iterable[_builtins.int] | None = ...,
+        token_counts: _abc.Iterable[_builtins.int] | None = ...,
+        frames: _abc.Iterable[Global___Frame] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "frames", b"frames", "number", b"number", "sizes", b"sizes", "stream_ids", b"stream_ids", "token_counts", b"token_counts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Pieces: _TypeAlias = Pieces  # noqa: Y015
 
 @_typing.final
 class TokenLogprob(_message.Message):

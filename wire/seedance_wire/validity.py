@@ -16,10 +16,12 @@ from .envelope import (
     MAX_ACTION_BYTES,
     MAX_CHECKPOINT_ENTRIES,
     MAX_EVENTS,
+    MAX_FRAMES,
     MAX_PAYLOAD_BYTES,
     CodedDelta,
     InvalidSubmit,
     Outgoing,
+    Pieces,
 )
 from .errors import DecodeError, LocalProtocolError
 from .field_rules import (
@@ -312,6 +314,17 @@ def _delta(frame: Delta) -> None:
     check_text("text", frame.text)
 
 
+def _pieces(message: Pieces) -> None:
+    check_number("number", message.number, 0, 127)
+    lists = (message.stream_ids, message.sizes, message.token_counts, message.frames)
+    check_count("pieces", max(map(len, lists)), MAX_FRAMES)
+    # How large the entries are is left to protobuf, the only encoding that has this message.
+    if message.sizes and sum(size >> 1 for size in message.sizes) != len(message.data):
+        raise InvalidFieldError("sizes", "must add up to the bytes of data")
+    for frame in message.frames:
+        check(frame)
+
+
 def _flush(frame: Flush) -> None:
     _numbering(frame)
     if frame.final is not None:
@@ -353,6 +366,7 @@ _RULES: Mapping[type, Callable[..., None]] = {
     Flush: _flush,
     GoAway: _goaway,
     Hello: _hello,
+    Pieces: _pieces,
     Refused: _refused,
     Resume: _resume,
     ResumeRejected: _resume_rejected,

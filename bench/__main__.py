@@ -17,6 +17,7 @@ BENCHMARKS = {
     "fairness": "what tenants of weights 3, 2 and 1 get under saturation, and what the smallest feels",
     "flow": "what readers that stand still cost others, and what a burst read too slowly loses",
     "journal": "what durability costs: frames a second, and the wait for a commit",
+    "latency": "what the SDK's latency figures cost for each token, and in memory",
     "load": "what N patient users see: latency and throughput",
     "turns": "a conversation's second turn against its first: the time to the first token",
 }

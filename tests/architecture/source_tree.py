@@ -20,6 +20,7 @@ PACKAGES = {
     "seedance_server/engine": "tests/engine",
     "seedance_server/engine/kernels": "tests/engine/kernels",
     "seedance_server/journal": "tests/server/journal",
+    "seedance_server/playground": "tests/server/playground",
 }
 
 

@@ -50,11 +50,24 @@ def test_wheel_holds_its_package_and_nothing_else(built: dict[str, Built], name:
         files = [Path(file) for file in archive.namelist()]
     code = [file for file in files if file.parts[0] == name]
     compiled = {Path("seedance_server/engine/kernels/cpu.so")}
-    assert all(file.suffix in {".py", ".pyi"} or file.name == "py.typed" for file in set(code) - compiled)
+    page = {file for file in code if file.parent == Path("seedance_server/playground")}
+    rest = set(code) - compiled - page
+    assert all(file.suffix in {".py", ".pyi"} or file.name == "py.typed" for file in rest)
     assert {file.parts[0] for file in files} == {name, f"{name}-0.1.0.dist-info"}
     assert Path(name, "py.typed") in code
     written = {path.name for path in (ROOT / PROJECTS[name]).glob("**/*.py") if path.parent.name == name}
     assert {file.name for file in code if file.suffix == ".py"} >= written
+
+
+def test_server_wheel_brings_the_whole_page(built: dict[str, Built]):
+    """The playground is served from what was installed: each file is in wheel and sdist."""
+    page = Path("seedance_server/playground")
+    written = {str(page / path.name) for path in (ROOT / page).iterdir() if path.is_file()}
+    assert {Path(name).suffix for name in written} == {".py", ".html", ".css", ".js", ".svg"}
+    with zipfile.ZipFile(built["seedance_server"].wheel) as archive:
+        assert written <= set(archive.namelist())
+    with tarfile.open(built["seedance_server"].sdist) as archive:
+        assert {f"seedance_server-0.1.0/{name}" for name in written} <= set(archive.getnames())
 
 
 def test_server_wheel_is_named_after_the_kernels_in_it(built: dict[str, Built]):

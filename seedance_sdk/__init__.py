@@ -1,6 +1,6 @@
-"""Client for a Seedance server: streams a language model's answer, in plain Python or on trio.
+"""Client for a Seedance server: streams a language model's answer, in plain Python, on trio or on asyncio.
 
-Begin with `SeedanceClient`, or with `AsyncSeedanceClient` on trio.
+Begin with `SeedanceClient`, or with `AsyncSeedanceClient` on trio and asyncio.
 """
 
 from seedance_sdk.blocking import SeedanceClient, Stream
@@ -59,6 +59,7 @@ from seedance_sdk.limits import Limits
 from seedance_sdk.options import EarlierTurn, Message, Options, ResumeOptions, SamplingOptions, TextPart
 from seedance_sdk.reconnect import ReconnectDetails
 from seedance_sdk.stream import AsyncStream
+from seedance_sdk.stream_events import Flow, FlowAction, Phase, Reconnected, Status, StreamEvent
 from seedance_wire.bookmark import Bookmark
 
 __all__ = [
@@ -88,6 +89,8 @@ __all__ = [
     "EngineFailed",
     "FingerprintMismatch",
     "FinishReason",
+    "Flow",
+    "FlowAction",
     "HistogramBucket",
     "IdempotencyMismatch",
     "InternalServerError",
@@ -105,9 +108,11 @@ __all__ = [
     "OutOfTime",
     "Overloaded",
     "PermissionDenied",
+    "Phase",
     "ProtocolError",
     "RateLimited",
     "ReconnectDetails",
+    "Reconnected",
     "ReportsFull",
     "RequestRefused",
     "RequestTimeout",
@@ -118,8 +123,10 @@ __all__ = [
     "SeedanceError",
     "ServerFailed",
     "StageTiming",
+    "Status",
     "Stream",
     "StreamClosed",
+    "StreamEvent",
     "StreamExpired",
     "StreamLost",
     "StreamNotFound",

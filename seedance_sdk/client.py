@@ -1,51 +1,30 @@
-"""The async client, on trio, and the core of the blocking one.
+"""The client for async programs, on trio or asyncio.
 
-Owns the nursery in which sessions live. A request goes to the current session, or to the one whose stream it
-continues; where there is none, or it ended, or its server is leaving, a new one is begun, once for all who
-wait. Must not know of threads.
+On trio its sessions live in the caller's own loop, on asyncio in a background thread that runs trio; the
+methods can't tell which. Must not know how sessions work.
 """
 
 from __future__ import annotations
 
-import random
-import ssl
-import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager
+import asyncio
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Literal, Self, Unpack, overload
 
-import sniffio
-import trio
-
-from seedance_sdk.circuit import Circuit
-from seedance_sdk.circuit_breaker import CircuitChange, CircuitState
 from seedance_sdk.completion import Completion
-from seedance_sdk.endpoint import make_endpoint
-from seedance_sdk.errors import ClientClosed, StreamNotFound, UnsupportedEventLoop
-from seedance_sdk.generation import Generation
-from seedance_sdk.limits import Limits
+from seedance_sdk.errors import ClientClosed
+from seedance_sdk.face import ClientFace
 from seedance_sdk.options import Message, Options, ResumeOptions
-from seedance_sdk.parameters import (
-    Request,
-    ResumeRequest,
-    chat_request,
-    complete_request,
-    resume_request,
-)
-from seedance_sdk.reconnect import ReconnectDetails
-from seedance_sdk.reports import Reports
-from seedance_sdk.session import Session
-from seedance_sdk.stream import AsyncStream, out_of_time
-from seedance_sdk.transport import Connector, WebSocketConnector
+from seedance_sdk.parameters import Request, ResumeRequest, chat_request, complete_request, resume_request
+from seedance_sdk.passage import AsyncioPassage, Passage, TrioPassage, running_library
+from seedance_sdk.stream import AsyncStream
 from seedance_wire.bookmark import Bookmark
-from seedance_wire.messages import UserEvent
 
 __all__ = ["AsyncSeedanceClient"]
 
 
-class AsyncSeedanceClient:
-    """A client for trio programs.
+class AsyncSeedanceClient(ClientFace):
+    """A client for trio and asyncio programs.
 
         async with AsyncSeedanceClient("ws://localhost:8080/v1/chat") as client:
             stream = await client.chat(messages=[{"role": "user", "content": "Hi"}], stream=True)
@@ -59,63 +38,14 @@ class AsyncSeedanceClient:
 
     Resource handling: use it as an async context manager, once. Leaving it says goodbye to the server and
     ends live streams with `ClientClosed`, here and on the server, in ``limits.close_timeout_s`` at most, or
-    at once where it is cancelled. A stream that was detached goes on for whoever resumes it.
+    at once where it is cancelled. A stream that was detached goes on for whoever resumes it. On asyncio it
+    has a background thread until then, at the exit of the process at the latest. After a fork make another.
 
     Args:
-        url: ``ws://host:port/v1/chat`` or ``wss://…``; by default ``SEEDANCE_URL``, else localhost.
-        api_key: By default ``SEEDANCE_API_KEY``. Sent with the upgrade, never in the URL.
-        limits: Every bound of the client.
-        ssl_context: For ``wss``; by default Python's, which checks certificate and host name.
-        subprotocol: ``seedance.v1``, or ``seedance.v1.json`` to read along.
-        on_reconnect: Called before each attempt to connect again, for logs and counters; must return soon.
-        on_circuit_change: Called when the endpoint's circuit breaker opens, half opens or closes; the same.
-        connector: Makes transports; for tests, see `seedance_sdk.testing`.
-        clock: Stamps `Chunk.received_at`, in seconds.
-        dice: Uniform in [0, 1): the jitter of the waits.
-        wall_clock: Stamps reports, in seconds since 1970.
-
-    Raises:
-        ValueError: The URL or the key is malformed, or there is no such subprotocol.
+        url: As for `ClientFace`, as everything that it takes by name.
     """
 
-    def __init__(
-        self,
-        url: str | None = None,
-        *,
-        api_key: str | None = None,
-        limits: Limits | None = None,
-        ssl_context: ssl.SSLContext | None = None,
-        subprotocol: str = "seedance.v1",
-        on_reconnect: Callable[[ReconnectDetails], object] | None = None,
-        on_circuit_change: Callable[[CircuitChange], object] | None = None,
-        connector: Connector | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        dice: Callable[[], float] = random.random,
-        wall_clock: Callable[[], float] = time.time,
-    ) -> None:
-        self._endpoint = make_endpoint(url, api_key, subprotocol)
-        self._limits = limits or Limits()
-        self._connector: Connector = connector or WebSocketConnector(ssl_context)
-        self._clock = clock
-        self._dice = dice
-        self._on_reconnect = on_reconnect
-        self._circuit = Circuit(
-            self._endpoint.url, on_circuit_change, open_max_s=self._limits.circuit_open_max_s
-        )
-        self._background: AbstractAsyncContextManager[trio.Nursery] | None = None
-        self._nursery: trio.Nursery | None = None
-        self._closed = False
-        self._reports = Reports(self._limits, self._send_reports, wall_clock)
-        self._current: Session | None = None
-        self._sessions: list[Session] = []  # the oldest first
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._endpoint.url}>"
-
-    @property
-    def circuit(self) -> CircuitState:
-        """What the endpoint is trusted with; see `CircuitState`."""
-        return self._circuit.state
+    _passage: Passage | None = None  # how calls reach trio; None until the client is entered
 
     # ---- requests
 
@@ -149,7 +79,7 @@ class AsyncSeedanceClient:
 
         If cancelled, the generation is cancelled on the server.
         """
-        return await self.start(chat_request(messages, options), stream=stream)
+        return await self._start(chat_request(messages, options), stream=stream)
 
     @overload
     async def complete(
@@ -200,7 +130,7 @@ class AsyncSeedanceClient:
 
         If cancelled, the generation is cancelled on the server.
         """
-        return await self.start(complete_request(prompt, token_ids, options), stream=stream)
+        return await self._start(complete_request(prompt, token_ids, options), stream=stream)
 
     async def resume(self, bookmark: Bookmark | str, **options: Unpack[ResumeOptions]) -> AsyncStream:
         """Goes on with a stream that this or another client, in any process, has begun.
@@ -220,7 +150,19 @@ class AsyncSeedanceClient:
 
         If cancelled, the generation is cancelled on the server.
         """
-        return AsyncStream(await self._begin(resume_request(bookmark, options)))
+        return await self._begin(resume_request(bookmark, options))
+
+    async def _start(self, request: Request, *, stream: bool) -> Completion | AsyncStream:
+        if stream:
+            return await self._begin(request)
+        return await self._way.call(lambda: self._sessions.complete(request))
+
+    async def _begin(self, request: Request | ResumeRequest) -> AsyncStream:
+        passage = self._way
+        reading = await passage.call(lambda: self._sessions.begin(request), undo=lambda late: late.abandon())
+        return AsyncStream(passage, reading)
+
+    # ---- reports
 
     def report(
         self, action: str, payload: bytes | str = b"", *, user_id: int = 0, timestamp_ms: int | None = None
@@ -242,9 +184,9 @@ class AsyncSeedanceClient:
             ReportsFull: ``limits.max_reports`` or ``max_report_bytes`` wait; nothing was taken.
             SeedanceError: The server refused reports for good.
         """
-        nursery = self._usable_nursery()
-        self._reports.report(action, payload, user_id=user_id, timestamp_ms=timestamp_ms)
-        self._reports.start(nursery)
+        self._way.read(
+            lambda: self._sessions.report(action, payload, user_id=user_id, timestamp_ms=timestamp_ms)
+        )
 
     async def flush_reports(self) -> None:
         """Waits until the server has everything that was reported so far, for good.
@@ -252,106 +194,25 @@ class AsyncSeedanceClient:
         Raises:
             SeedanceError: The server refused reports for good.
         """
-        await self._reports.flush()
-
-    async def _send_reports(self, events: Sequence[UserEvent]) -> None:
-        if self._current is None or not self._current.accepts_requests:
-            if self._nursery is None:
-                raise ClientClosed("the client is closed")
-            self._current = self._open(self._nursery, None)
-        await self._current.reports.send(events)
-
-    async def start(self, request: Request, *, stream: bool) -> Completion | AsyncStream:
-        """Sends a request that was checked before; what `chat` and `complete` end in."""
-        opened = AsyncStream(await self._begin(request))
-        return opened if stream else await opened.collect()
-
-    async def _begin(self, request: Request | ResumeRequest) -> Generation:
-        deadline = float("inf")
-        if request.deadline_s is not None:
-            deadline = trio.current_time() + request.deadline_s
-        with trio.move_on_at(min(trio.current_time() + request.timeout_s, deadline)) as scope:
-            if isinstance(request, ResumeRequest):
-                return await self._holder_of(request.bookmark).resume(request, deadline)
-            return await self._submit(request, deadline)
-        assert scope.cancelled_caught  # noqa: S101 - nothing else leads here
-        raise out_of_time(deadline, request.timeout_s)
-
-    async def _submit(self, request: Request, deadline: float) -> Generation:
-        while True:
-            generation = await self._session_for(request).submit(request, deadline)
-            if generation is not None:
-                return generation
-
-    # ---- sessions
-
-    def _session_for(self, request: Request) -> Session:
-        nursery = self._usable_nursery()
-        if request.session_id:
-            for session in self._sessions:
-                if session.id == request.session_id and not session.over:
-                    return session
-            raise StreamNotFound("the stream to continue is of no session that this client has")
-        if self._current is not None and self._current.accepts_requests:
-            return self._current
-        if request.session_id is not None:
-            raise StreamNotFound("the stream to continue is of a session that this client has no more")
-        self._current = self._open(nursery, None)
-        return self._current
-
-    def _holder_of(self, bookmark: Bookmark) -> Session:
-        nursery = self._usable_nursery()
-        for session in self._sessions:
-            if session.id == bookmark.session_id and not session.over:
-                return session
-        session = self._open(nursery, bookmark)
-        if self._current is None or not self._current.accepts_requests:
-            self._current = session
-        return session
-
-    def _usable_nursery(self) -> trio.Nursery:
-        if self._nursery is None or self._closed:
-            need = "is closed" if self._closed else "must be entered first: async with AsyncSeedanceClient(…)"
-            raise ClientClosed(f"the client {need}")
-        return self._nursery
-
-    def _open(self, nursery: trio.Nursery, bookmark: Bookmark | None) -> Session:
-        idle = [session for session in self._sessions if session.idle]
-        for session in idle[: max(0, len(self._sessions) + 1 - self._limits.max_sessions)]:
-            session.retire()
-        session = Session(
-            lambda: self._connector(self._endpoint, self._limits),
-            self._endpoint.subprotocol,
-            self._limits,
-            self._clock,
-            circuit=self._circuit,
-            bookmark=bookmark,
-            dice=self._dice,
-            on_reconnect=self._on_reconnect,
-        )
-        self._sessions.append(session)
-        nursery.start_soon(self._run, session)
-        return session
-
-    async def _run(self, session: Session) -> None:
-        try:
-            await session.run()
-        finally:
-            self._sessions.remove(session)
+        await self._way.call(self._sessions.flush_reports)
 
     # ---- its life
 
+    @property
+    def _way(self) -> Passage:
+        if self._passage is None:
+            raise ClientClosed("the client must be entered first: async with AsyncSeedanceClient(…)")
+        return self._passage
+
     async def __aenter__(self) -> Self:
-        library = _running_library()
-        if library != "trio":
-            raise UnsupportedEventLoop(
-                f"AsyncSeedanceClient runs on trio, and this is {library}. Use the blocking SeedanceClient "
-                "in a thread (asyncio.to_thread), or run this part of the program with trio.run"
-            )
-        if self._nursery is not None or self._closed:
+        if self._passage is not None:
             raise ClientClosed("a client can be entered once; make another")
-        self._background = trio.open_nursery()
-        self._nursery = await self._background.__aenter__()
+        if running_library() == "trio":
+            self._passage = TrioPassage()
+            await self._sessions.__aenter__()
+        else:
+            self._passage = AsyncioPassage(self._portal)
+            await asyncio.to_thread(self._portal.start)
         return self
 
     async def __aexit__(
@@ -360,33 +221,8 @@ class AsyncSeedanceClient:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool | None:
-        background, nursery = self._background, self._nursery
-        self._closed = True
-        if background is None or nursery is None:
-            return None
-        # Shielded, but bounded by close_timeout_s; sessions of a caller that is cancelled have ended already.
-        with trio.CancelScope(shield=True):
-            await self._reports.finish(self._limits.close_timeout_s)
-            async with trio.open_nursery() as goodbyes:
-                for session in list(self._sessions):
-                    goodbyes.start_soon(session.aclose)
-        nursery.cancel_scope.cancel()
-        # A nursery wraps what its body raises in a group. The caller did not ask for a nursery, so their own
-        # exceptions pass it by; only cancellation has to go through it.
-        if _has_cancelled(error):
-            return await background.__aexit__(kind, error, traceback)
-        await background.__aexit__(None, None, None)
+        if isinstance(self._passage, TrioPassage):
+            return await self._sessions.__aexit__(kind, error, traceback)
+        self._portal.request_close()  # at once, even if what follows is cancelled
+        await asyncio.to_thread(self._portal.close)
         return None
-
-
-def _running_library() -> str:
-    try:
-        return sniffio.current_async_library()
-    except sniffio.AsyncLibraryNotFoundError:
-        return "no async library that is known"
-
-
-def _has_cancelled(error: BaseException | None) -> bool:
-    if isinstance(error, BaseExceptionGroup):
-        return error.subgroup(trio.Cancelled) is not None
-    return isinstance(error, trio.Cancelled)

@@ -16,11 +16,33 @@ from attrs import field, frozen
 
 from seedance_wire.codec import SUBPROTOCOLS
 
-__all__ = ["DEFAULT_URL", "Endpoint", "make_endpoint"]
+__all__ = ["DEFAULT_URL", "Endpoint", "complete_url", "make_endpoint"]
 
 DEFAULT_URL = "ws://localhost:8080/v1/chat"
 DEFAULT_PATH = "/v1/chat"
 _PORTS = {"ws": 80, "wss": 443}
+
+
+def complete_url(url: str) -> str:
+    """Checks the address of a server and adds what may be left out.
+
+    Raises:
+        ValueError: It is not a WebSocket URL, or holds credentials.
+    """
+    parts = urllib.parse.urlsplit(url)
+    if parts.scheme not in _PORTS or not parts.hostname:
+        raise ValueError(f"the URL must look like ws://host:8080/v1/chat or wss://…, not {url!r}")
+    if parts.username or parts.password:
+        raise ValueError("the URL must not hold credentials; give api_key")
+    _ = parts.port  # raises ValueError where it is no number
+    try:
+        parts.hostname.encode("idna")
+    except UnicodeError as error:
+        raise ValueError(f"the URL's host {parts.hostname!r} can't be looked up: {error}") from None
+    if not url.isascii() or not url.isprintable() or " " in url:
+        raise ValueError("the URL must be printable ASCII; encode other characters")
+    path = parts.path if parts.path.strip("/") else DEFAULT_PATH
+    return parts._replace(path=path, fragment="").geturl()
 
 
 @frozen(kw_only=True)
@@ -47,25 +69,13 @@ class Endpoint:
         """
         if subprotocol not in SUBPROTOCOLS:
             raise ValueError(f"subprotocol must be one of {', '.join(SUBPROTOCOLS)}, not {subprotocol!r}")
-        parts = urllib.parse.urlsplit(url)
-        if parts.scheme not in _PORTS or not parts.hostname:
-            raise ValueError(f"the URL must look like ws://host:8080/v1/chat or wss://…, not {url!r}")
-        if parts.username or parts.password:
-            raise ValueError("the URL must not hold credentials; give api_key")
-        _ = parts.port  # raises ValueError where it is no number
-        try:
-            parts.hostname.encode("idna")
-        except UnicodeError as error:
-            raise ValueError(f"the URL's host {parts.hostname!r} can't be looked up: {error}") from None
-        if not url.isascii() or not url.isprintable() or " " in url:
-            raise ValueError("the URL must be printable ASCII; encode other characters")
+        completed = complete_url(url)
         headers = {"User-Agent": user_agent}
         if api_key is not None:
             if not api_key or not api_key.isascii() or not api_key.isprintable() or " " in api_key:
                 raise ValueError("the API key must be printable ASCII without spaces")
             headers["Authorization"] = f"Bearer {api_key}"
-        completed = parts._replace(path=parts.path if parts.path.strip("/") else DEFAULT_PATH, fragment="")
-        return cls(url=completed.geturl(), subprotocol=subprotocol, headers=headers)
+        return cls(url=completed, subprotocol=subprotocol, headers=headers)
 
     @property
     def secure(self) -> bool:

@@ -3,13 +3,14 @@
 Sits between the session, which delivers frames and must never wait, and the one or more readers of a stream.
 The buffer is as large as the protocol's window and no larger: a server that sends more breaks the protocol.
 An id is acknowledged when a reader takes the frame, never on arrival, and what was taken is what a bookmark
-names. It outlives connections: a cut is no event here. Must not know of transports, encodings or time-outs.
+names. It outlives connections. Must not know of transports, encodings or time-outs.
 """
 
 from __future__ import annotations
 
 import copy
 import math
+from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -21,6 +22,7 @@ from seedance_sdk.completion import Chunk, FinishReason
 from seedance_sdk.errors import ProtocolError, SeedanceError, StreamClosed, Unsupported
 from seedance_sdk.limits import Limits
 from seedance_sdk.parameters import Request, ResumeRequest
+from seedance_sdk.stream_events import Reconnected, StreamEvents
 from seedance_wire.bookmark import Bookmark
 from seedance_wire.messages import Delta, Error, Flush, Frame
 from seedance_wire.running_digest import RunningDigest
@@ -75,6 +77,7 @@ class Generation:
         sent: Whether SUBMIT was sent for it.
         cancel_requested: Whether its session has been asked for a CANCEL.
         reconnects: How many times the connection was restored under it.
+        events: What happens beside the text.
     """
 
     def __init__(
@@ -96,6 +99,7 @@ class Generation:
         self.sent = False
         self.cancel_requested = False
         self.reconnects = 0
+        self.events = StreamEvents()
         self._kept = False
         # What readers have taken: up to this frame and byte, with the digest of the text from its very start.
         self._taken_id = 0
@@ -106,6 +110,9 @@ class Generation:
             self._taken_bytes = request.bookmark.offset
             if self._taken_bytes:  # its beginning went to another reader
                 self._digest = RunningDigest.of_unseen(request.bookmark.digest16)
+        # The last piece given out counts once the next is asked for: until then it can be put back.
+        self._given: Chunk | None = None
+        self._returned: deque[Chunk] = deque()
         self._owner = owner
         self._limits = limits
         self._clock = clock
@@ -126,12 +133,12 @@ class Generation:
     @property
     def taken_id(self) -> int:
         """Id of the last frame that a reader took; 0 before the first."""
-        return self._taken_id
+        return max(self._taken_id, self._given.id) if self._given else self._taken_id
 
     @property
     def taken_bytes(self) -> int:
         """UTF-8 bytes of the answer up to there."""
-        return self._taken_bytes
+        return self._taken_bytes + (len(self._given.delta.encode()) if self._given else 0)
 
     @property
     def bookmark(self) -> Bookmark:
@@ -142,8 +149,12 @@ class Generation:
         """
         if not self._kept:
             raise Unsupported("the server does not keep this stream, so nobody can go on with it")
+        digest = self._digest
+        if self._given is not None:
+            digest = digest.copy()
+            digest.update(self._given.delta.encode())
         return self._owner.make_bookmark(
-            self.stream_id, last_processed_id=self._taken_id, offset=self._taken_bytes, digest=self._digest
+            self.stream_id, last_processed_id=self.taken_id, offset=self.taken_bytes, digest=digest
         )
 
     # ---- the session's side
@@ -173,7 +184,8 @@ class Generation:
         if self.discarding:
             if not self.detached:
                 self._owner.note_processed(self.stream_id, frame.id)
-            self.ended = last
+            if last:
+                self._end()
             return
         size_bytes = _text_bytes(frame)
         if frame.offset + size_bytes > self._limits.max_response_bytes:
@@ -188,12 +200,17 @@ class Generation:
         self._last_id = frame.id
         self._put.send_nowait(_Arrival(frame, self._clock()))
         if last:
-            self.ended = True
-            self._put.close()
+            self._end()
 
-    def note_reconnect(self) -> None:
+    def _end(self) -> None:
+        self.ended = True
+        self._put.close()
+        self.events.close()
+
+    def note_reconnect(self, outage_s: float) -> None:
         """Another connection goes on with it: the server's window is a new one, behind what has arrived."""
         self.reconnects += 1
+        self.events.add(Reconnected(reconnects=self.reconnects, outage_s=outage_s))
         self._carried_id = self._last_id
         self._buffered_frames = self._buffered_bytes = 0
 
@@ -201,8 +218,7 @@ class Generation:
         """Ends it without a last frame; readers first get what has arrived. The first error counts."""
         if self._error is None and not self.ended:
             self._error = error
-        self.ended = True
-        self._put.close()
+        self._end()
         self.answered.set()
 
     # ---- the reader's side
@@ -219,32 +235,53 @@ class Generation:
             SeedanceError: The stream failed; everything that arrived before has been taken. Raised each time.
         """
         while not self.discarding:
+            if self._returned:
+                return self._give(self._returned.popleft())
             try:
                 arrival = await self._take.receive()
             except trio.EndOfChannel:
+                if self._returned:
+                    continue
                 if self._error is None:
                     return None
                 raise copy.copy(self._error) from self._error
             except trio.ClosedResourceError:
                 break  # abandoned while this reader waited
             frame = arrival.frame
-            self._take_note_of(frame)
+            self._make_room(frame)
             self._owner.note_processed(self.stream_id, frame.id)
+            if isinstance(frame, Delta) or (isinstance(frame, Flush) and frame.final is not None):
+                return self._give(_chunk(frame, arrival.received_at))
+            self._settle()
+            self._taken_id = frame.id
             if isinstance(frame, Error):
                 self._error = error_of_wire(frame)
-            elif isinstance(frame, Delta) or frame.final is not None:
-                return _chunk(frame, arrival.received_at)
         raise copy.copy(self._left)
 
-    def _take_note_of(self, frame: Frame) -> None:
-        size_bytes = _text_bytes(frame)
+    def put_back(self, chunk: Chunk) -> None:
+        """Undoes a `receive` whose caller never got the piece: the next one gives it out again."""
+        self._returned.append(chunk)
+        if self._given is chunk:
+            self._given = None
+
+    def _give(self, chunk: Chunk) -> Chunk:
+        self._settle()
+        self._given = chunk
+        return chunk
+
+    def _settle(self) -> None:
+        """The piece given out last is its reader's for good."""
+        given, self._given = self._given, None
+        if given is not None and given.id > self._taken_id:  # else another reader has had a later one
+            text = given.delta.encode()
+            self._taken_id = given.id
+            self._taken_bytes += len(text)
+            self._digest.update(text)
+
+    def _make_room(self, frame: Frame) -> None:
         if frame.id > self._carried_id:
-            self._buffered_bytes -= size_bytes
+            self._buffered_bytes -= _text_bytes(frame)
             self._buffered_frames -= 1
-        self._taken_id = frame.id
-        self._taken_bytes += size_bytes
-        if isinstance(frame, Delta):
-            self._digest.update(frame.text.encode())
 
     def cancel(self) -> None:
         """Asks the server to end it; what arrives until then, and the last frame, can still be taken."""

@@ -16,8 +16,20 @@ from seedance_sdk.causes import error_of_loss, error_of_wire
 from seedance_sdk.errors import SeedanceError
 from seedance_sdk.generation import Generation
 from seedance_sdk.parameters import Request
+from seedance_sdk.reconnect import ReconnectDetails
 from seedance_wire.client_session import StreamLost
-from seedance_wire.messages import Accepted, Delta, Durability, Error, Flush, Frame, Refused, Resumed
+from seedance_wire.messages import (
+    Accepted,
+    Delta,
+    Durability,
+    Error,
+    Flow,
+    Flush,
+    Frame,
+    Refused,
+    Resumed,
+    Status,
+)
 
 __all__ = ["Generations"]
 
@@ -69,10 +81,15 @@ class Generations:
         self.begin(generation)
         self._streams[stream_id] = generation
 
-    def note_reconnect(self) -> None:
-        """Another connection goes on with all streams."""
+    def note_attempt(self, details: ReconnectDetails) -> None:
+        """The connection is lost, and is tried again."""
+        for generation in self._live:
+            generation.events.add(details)
+
+    def note_reconnect(self, outage_s: float) -> None:
+        """Another connection goes on with all streams, after so many seconds."""
         for generation in self._streams.values():
-            generation.note_reconnect()
+            generation.note_reconnect(outage_s)
 
     def handle(self, event: object, session_id: str) -> bool:
         """Takes what the server says of one; what is of nobody is passed over.
@@ -99,6 +116,9 @@ class Generations:
             case Resumed():
                 self._resumed(event, session_id)
                 return False
+            case Flow() | Status():
+                self._tell(event)
+                return False
             case _:
                 return False
         return True
@@ -119,6 +139,10 @@ class Generations:
         generation = self._streams.get(resumed.stream_id)
         if generation is not None and not generation.stream_id:
             generation.accept(resumed.stream_id, session_id, kept=True)
+
+    def _tell(self, event: Flow | Status) -> None:
+        if event.stream_id in self._streams:
+            self._streams[event.stream_id].events.add(event)
 
     def _deliver(self, frame: Frame) -> None:
         generation = self._streams.get(frame.stream_id)

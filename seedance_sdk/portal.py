@@ -1,12 +1,14 @@
-"""A background thread that runs trio and one async resource, for callers in any thread.
+"""A background thread that runs trio and one async resource, for callers in any thread and on asyncio.
 
-Calls go over in order, each answer to whoever asked. A caller that is interrupted, by Ctrl-C or by whatever
-a signal handler raises, takes its call with it and waits for nothing. Every end is bounded: `Portal.close`,
-the exit of the process, and a fork, after which the thread is not there. Must not know what it runs.
+Calls go over in order, each answer to whoever asked. A thread that is interrupted, by Ctrl-C or by whatever
+a signal handler raises, takes its call with it and waits for nothing; an asyncio task that is cancelled waits
+until its call has ended. Every end is bounded: `Portal.close`, the exit of the process, and a fork, after
+which the thread is not there. Must not know what it runs.
 """
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import math
 import os
@@ -14,9 +16,11 @@ import threading
 import time
 import weakref
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
+from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
+import outcome
 import trio
 
 from seedance_sdk.errors import ClientClosed
@@ -49,6 +53,15 @@ class Portal(Generic[R]):
         self._host = _Host(resource)
         _portals.add(self)
 
+    def start(self) -> None:
+        """Has the thread run, and returns as soon as it takes calls.
+
+        Raises:
+            ClientClosed: The portal is closed.
+        """
+        self._check()
+        self._host.wait_until_ready()
+
     def call(
         self, function: Callable[[R], Awaitable[T]], *, interrupted: Callable[[], object] | None = None
     ) -> T:
@@ -63,10 +76,11 @@ class Portal(Generic[R]):
             RuntimeError: Called from the background thread itself.
         """
         self._check()
-        call: _Call[R, T] = _Call(function)
+        ended = threading.Event()
+        call: _Call[R, T] = _Call(function, ended.set)
         try:
             if self._host.post(lambda: self._host.begin(call)):
-                while not call.done.wait(_WAIT_S):
+                while not ended.wait(_WAIT_S):
                     pass
         except BaseException:
             self._host.post(call.scope.cancel)
@@ -74,6 +88,59 @@ class Portal(Generic[R]):
                 self._host.post(interrupted)
             raise
         return call.result()
+
+    async def call_from_asyncio(
+        self,
+        function: Callable[[R], Awaitable[T]],
+        *,
+        undo: Callable[[T], object] | None = None,
+    ) -> T:
+        """Does what `call` does, for a task on asyncio, whose loop goes on meanwhile.
+
+        Args:
+            function: Called and awaited in the background thread.
+            undo: Called there with the result, if the task was cancelled too late for the call and the
+                result would be lost.
+
+        Raises:
+            ClientClosed: The portal is closed, or was closed meanwhile.
+
+        If cancelled, the call is cancelled, and has ended.
+        """
+        self._check()
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[None] = loop.create_future()
+        call: _Call[R, T] = _Call(function, partial(_settle, loop, ended))
+        if self._host.post(lambda: self._host.begin(call)):
+            try:
+                await asyncio.shield(ended)
+            except asyncio.CancelledError:
+                self._host.post(call.scope.cancel)
+                while not ended.done():
+                    with suppress(asyncio.CancelledError):
+                        await asyncio.shield(ended)
+                if undo is not None and call.succeeded:
+                    value = call.result()
+                    self.read(lambda: undo(value))
+                raise
+        return call.result()
+
+    def read(self, function: Callable[[], T]) -> T:
+        """Returns ``function()``, called in the background thread, or here where that is not running.
+
+        It may be used at any time, also after `close`.
+        """
+        result: list[outcome.Outcome[T]] = []
+        called = threading.Event()
+
+        def run() -> None:
+            result.append(outcome.capture(function))
+            called.set()
+
+        if self._host.thread is not threading.current_thread() and self._host.post(run):
+            while not called.wait(_WAIT_S) and self._host.thread.is_alive():
+                pass
+        return (result[0] if result else outcome.capture(function)).unwrap()
 
     def post(self, function: Callable[[], object]) -> None:
         """Has ``function`` called in the background thread, unless that has ended, and waits for nothing."""
@@ -103,6 +170,8 @@ class Portal(Generic[R]):
 
     def close(self) -> None:
         """Leaves the resource and ends the thread, in ``close_timeout_s`` at most; safe to repeat."""
+        if self._host.process != os.getpid():
+            return  # whoever held the lock when this process was forked is not here
         with self._lock:
             self.request_close()
         self.join()
@@ -112,12 +181,18 @@ class Portal(Generic[R]):
             self.request_close()
 
 
+def _settle(loop: asyncio.AbstractEventLoop, ended: asyncio.Future[None]) -> None:
+    """Has ``ended`` set in its loop; nobody waits any more where that is closed."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(ended.set_result, None)
+
+
 class _Call(Generic[R, T]):
     """One call on its way to the background thread and back."""
 
-    def __init__(self, function: Callable[[R], Awaitable[T]]) -> None:
+    def __init__(self, function: Callable[[R], Awaitable[T]], on_end: Callable[[], object]) -> None:
         self.scope = trio.CancelScope()
-        self.done = threading.Event()
+        self.end = on_end
         self._function = function
         self._value: T | None = None
         self._error: Exception | None = ClientClosed("the client was closed while this call waited")
@@ -130,7 +205,11 @@ class _Call(Generic[R, T]):
         except Exception as error:  # noqa: BLE001 - raised again where the caller is
             self._error = error
         finally:
-            self.done.set()
+            self.end()
+
+    @property
+    def succeeded(self) -> bool:
+        return self._error is None
 
     def result(self) -> T:
         try:
@@ -166,7 +245,7 @@ class _Host(Generic[R]):
         """Has ``function`` called in the thread; False where there is no thread to call it."""
         if not self.started or self.process != os.getpid():
             return False
-        self._ready.wait()  # the first moments of the thread only
+        self.wait_until_ready()  # the first moments of the thread only
         if self._token is None:
             return False
         try:
@@ -175,10 +254,13 @@ class _Host(Generic[R]):
             return False
         return True
 
+    def wait_until_ready(self) -> None:
+        self._ready.wait()
+
     def begin(self, call: _Call[R, Any]) -> None:
         """Starts a call; in the thread."""
         if self._open is None:
-            call.done.set()
+            call.end()
         else:
             resource, nursery = self._open
             nursery.start_soon(call.run, resource)

@@ -56,6 +56,7 @@ class Session:
         bookmark: The session to take over; None for a new one.
         dice: Uniform in [0, 1): the jitter of the waits.
         on_reconnect: Called before each wait for another connection.
+        on_redirect: Called with the address where a server that leaves sends its clients.
     """
 
     def __init__(
@@ -69,8 +70,12 @@ class Session:
         bookmark: Bookmark | None = None,
         dice: Callable[[], float] = random.random,
         on_reconnect: Callable[[ReconnectDetails], object] | None = None,
+        on_redirect: Callable[[str], object] | None = None,
     ) -> None:
         self._limits = limits
+        self._on_reconnect = on_reconnect
+        self._on_redirect = on_redirect
+        self._lost_at: float | None = None  # without a connection since then
         self._clock = clock
         self._core = ClientSession(
             subprotocol,
@@ -84,7 +89,7 @@ class Session:
         outage = Outage(limits.reconnect_timeout_s, dice=dice)
         self._circuit = circuit or Circuit()
         self._link = Link(
-            connect, self._core, self._outbox, self, limits, outage, self._circuit, on_reconnect
+            connect, self._core, self._outbox, self, limits, outage, self._circuit, self._note_attempt
         )
         self.reports = ReportSender(self._core, self._outbox, want=self._link.want)
         self._waiting = 0  # for their turn to ask
@@ -292,9 +297,7 @@ class Session:
             case Welcome():
                 self._begin(event)
             case GoAway():
-                self._draining = True
-                self._settled = trio.Event()
-                self._leave_if_drained()
+                self._move(event)
             case StreamLost():
                 self._generations.lose(event, self._link.ended_by)
             case Checkpoint():
@@ -307,8 +310,9 @@ class Session:
             self._link.note_progress()
 
     def _begin(self, welcome: Welcome) -> None:
-        if self._link.opened.is_set():
-            self._generations.note_reconnect()
+        if self._lost_at is not None:
+            self._generations.note_reconnect(trio.current_time() - self._lost_at)
+            self._lost_at = None
         self._generations.places.total_tokens = min(welcome.limits.max_streams, self._limits.max_streams)
         self._outbox.keep_pace(welcome.limits)
         self._link.note_welcome()
@@ -319,8 +323,22 @@ class Session:
         if number is not None:
             self._core.withdraw(number)
 
+    def _move(self, event: GoAway) -> None:
+        if event.reconnect_to and self._on_redirect is not None:
+            self._on_redirect(event.reconnect_to)
+        self._draining = True
+        self._settled = trio.Event()
+        self._leave_if_drained()
+
+    def _note_attempt(self, details: ReconnectDetails) -> None:
+        self._generations.note_attempt(details)
+        if self._on_reconnect is not None:
+            self._on_reconnect(details)
+
     def disconnected(self) -> None:
         """The connection is over; see `LinkOwner`."""
+        if self._lost_at is None:
+            self._lost_at = trio.current_time()
         self._draining = False
         self._settled.set()
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from seedance_sdk.blocking import SeedanceClient, Stream
+from seedance_sdk.blocking import Events, SeedanceClient, Stream
 from seedance_sdk.client import AsyncSeedanceClient
 from seedance_sdk.errors import ClientClosed, ConnectFailed, PermissionDenied, StreamClosed
 from seedance_sdk.reconnect import ReconnectDetails
-from seedance_sdk.stream import AsyncStream
+from seedance_sdk.stream import AsyncEvents, AsyncStream
 from seedance_sdk.testing import Answer, Cut, ScriptedServer
 from tests.sdk.tcp_server import served
 
@@ -78,9 +78,9 @@ def test_stream_offers_what_the_async_one_does(connect: Connect) -> None:
 
 def test_faces_have_the_same_names() -> None:
     """Whoever knows one client knows the other."""
-    extra = {"receive", "abandon", "aclose", "start"}
-    for blocking, native in ((SeedanceClient, AsyncSeedanceClient), (Stream, AsyncStream)):
-        names = {name for name in dir(native) if not name.startswith("_")} - extra
+    faces = ((SeedanceClient, AsyncSeedanceClient), (Stream, AsyncStream), (Events, AsyncEvents))
+    for blocking, native in faces:
+        names = {name for name in dir(native) if not name.startswith("_")} - {"aclose"}
         assert {name for name in dir(blocking) if not name.startswith("_")} - {"close"} == names
 
 
@@ -110,7 +110,7 @@ def test_slow_consumer_holds_the_server_back_and_nobody_else(connect: Connect) -
     slow = client.complete(prompt="x", stream=True)
     assert next(slow).id == 1
     assert client.complete(prompt="y").text == "other"
-    generation = slow._stream._generation
+    generation = slow._reading._generation
     assert generation._take.statistics().current_buffer_used <= 128
     assert len(slow.collect().text) == 1000
 

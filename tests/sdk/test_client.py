@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +20,6 @@ from seedance_sdk.errors import (
     PermissionDenied,
     RequestTimeout,
     StreamNotFound,
-    UnsupportedEventLoop,
 )
 from seedance_sdk.limits import Limits
 from seedance_sdk.testing import Answer, Cut, ErrorCode, Refusal, ScriptedServer
@@ -246,16 +244,6 @@ def test_environment_gives_address_and_key(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.delenv("SEEDANCE_API_KEY")
     assert AsyncSeedanceClient()._endpoint.url == "ws://localhost:8080/v1/chat"
     assert "Authorization" not in AsyncSeedanceClient()._endpoint.headers
-
-
-def test_client_under_asyncio_says_what_to_use() -> None:
-    """Another event loop is named, and so is the way out."""
-
-    async def main() -> None:
-        with pytest.raises(UnsupportedEventLoop, match=r"asyncio.*SeedanceClient.*to_thread"):
-            await AsyncSeedanceClient(connector=ScriptedServer()).__aenter__()
-
-    asyncio.run(main())
 
 
 async def test_bad_arguments_fail_before_anything_is_sent() -> None:

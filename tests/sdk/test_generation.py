@@ -329,7 +329,7 @@ async def test_generation_holds_a_window_for_each_connection() -> None:
     generation, _ = started()
     for frame_id in range(1, 101):
         generation.deliver(delta(frame_id, offset=frame_id - 1))
-    generation.note_reconnect()
+    generation.note_reconnect(1.0)
     for frame_id in range(101, 229):
         generation.deliver(delta(frame_id, offset=frame_id - 1))
     for frame_id in range(1, 101):  # of the old connection: they make no room in the new window

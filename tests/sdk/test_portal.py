@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import signal
@@ -278,3 +279,113 @@ def test_portal_whose_thread_cannot_begin_fails_and_can_be_tried_again(
     assert done.wait(10)
     monkeypatch.undo()
     assert portal.call(answer) == 42
+
+
+# ---- from asyncio
+
+
+def test_portal_serves_asyncio_tasks_while_their_loop_goes_on(portal: Portal[Resource]) -> None:
+    """A call that waits holds up neither other tasks nor other calls."""
+
+    async def main() -> None:
+        opened = trio.Event()
+
+        async def wait(_: Resource) -> str:
+            await opened.wait()
+            return "woken"
+
+        async def wake(_: Resource) -> None:
+            opened.set()
+
+        waiting = asyncio.create_task(portal.call_from_asyncio(wait))
+        await asyncio.sleep(0)
+        await portal.call_from_asyncio(wake)
+        assert await waiting == "woken"
+        with pytest.raises(LookupError, match="mine"):
+            await portal.call_from_asyncio(fail)
+
+    async def fail(_: Resource) -> None:
+        raise LookupError("mine")
+
+    portal.start()
+    asyncio.run(main())
+
+
+def test_portal_cancelled_task_waits_until_its_call_has_ended(portal: Portal[Resource]) -> None:
+    """What asyncio cancels is cancelled on trio, clean-up included, before the task goes on."""
+    steps: list[str] = []
+
+    async def wait(_: Resource) -> None:
+        steps.append("waits")
+        try:
+            await trio.sleep_forever()
+        finally:
+            steps.append("ended")
+
+    async def main() -> None:
+        task = asyncio.create_task(portal.call_from_asyncio(wait))
+        while not steps:  # noqa: ASYNC110 - set by another thread
+            await asyncio.sleep(0.001)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        steps.append("cancelled")
+
+    portal.start()
+    asyncio.run(main())
+    assert steps == ["waits", "ended", "cancelled"]
+
+
+def test_portal_task_cancelled_too_late_has_its_result_undone(portal: Portal[Resource]) -> None:
+    """A result on its way to a task that is cancelled meanwhile is given back, not lost."""
+    undone: list[int] = []
+
+    async def main() -> None:
+        reached = threading.Event()
+
+        async def answer(_: Resource) -> int:
+            await trio.lowlevel.checkpoint()
+            reached.set()
+            return 7
+
+        task = asyncio.create_task(portal.call_from_asyncio(answer, undo=undone.append))
+        await asyncio.sleep(0)
+        assert reached.wait(10)  # asyncio's loop stands still, so the result can't have arrived
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    portal.start()
+    asyncio.run(main())
+    assert undone == [7]
+
+
+def test_portal_closed_under_a_waiting_task_ends_its_call(portal: Portal[Resource]) -> None:
+    """Nobody waits for a thread that is gone."""
+
+    async def main() -> None:
+        task = asyncio.create_task(portal.call_from_asyncio(forever))
+        await asyncio.sleep(0.01)
+        await asyncio.to_thread(portal.close)
+        with pytest.raises(ClientClosed):
+            await task
+        with pytest.raises(ClientClosed):
+            await portal.call_from_asyncio(nothing)
+
+    async def forever(_: Resource) -> None:
+        await trio.sleep_forever()
+
+    portal.start()
+    asyncio.run(main())
+
+
+def test_portal_reads_in_its_thread_and_here_once_that_is_gone(portal: Portal[Resource]) -> None:
+    """What is read of a stream can be read after the client was closed, too."""
+    here = threading.get_ident()
+    assert portal.read(threading.get_ident) == here  # there is no thread yet
+    portal.start()
+    assert portal.read(threading.get_ident) != here
+    with pytest.raises(LookupError):
+        portal.read(lambda: {}["nothing"])
+    portal.close()
+    assert portal.read(threading.get_ident) == here

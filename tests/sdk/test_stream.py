@@ -234,7 +234,7 @@ async def test_repr_says_how_far_it_is() -> None:
 async def test_collect_of_a_stream_whose_end_another_reader_took_is_an_error() -> None:
     """A shared stream has one end, and a half answer never passes for a whole one."""
     async with streaming(Answer("a")) as (_, _, stream):
-        while await stream._generation.receive() is not None:
+        while await stream._reading._generation.receive() is not None:
             pass
         with pytest.raises(StreamClosed, match="another reader"):
             await stream.collect()

@@ -1,0 +1,169 @@
+"""What the faces of a client have in common: how one is made, and what can be seen of it without waiting.
+
+The faces differ only in how a call crosses to trio: `client` awaits, `blocking` blocks.
+"""
+
+from __future__ import annotations
+
+import random
+import ssl
+import time
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from seedance_sdk.circuit_breaker import CircuitChange, CircuitState
+from seedance_sdk.endpoint import make_endpoint
+from seedance_sdk.limits import Limits
+from seedance_sdk.portal import Portal
+from seedance_sdk.reading import Reading
+from seedance_sdk.reconnect import ReconnectDetails
+from seedance_sdk.sessions import Sessions
+from seedance_sdk.transport import Connector, WebSocketConnector
+from seedance_wire.bookmark import Bookmark
+
+__all__ = ["ClientFace", "Reader", "StreamFace"]
+
+T = TypeVar("T")
+
+
+class Reader(Protocol):
+    """What a stream's face needs of the way to trio; `Passage` and `Portal` have it."""
+
+    def read(self, function: Callable[[], T]) -> T:
+        """Returns ``function()``, called where nothing else happens to the stream meanwhile."""
+
+
+class ClientFace:
+    """A client, whatever its calls look like.
+
+    Args:
+        url: ``ws://host:port/v1/chat`` or ``wss://…``; by default ``SEEDANCE_URL``, else localhost.
+        api_key: By default ``SEEDANCE_API_KEY``. Sent with the upgrade, never in the URL.
+        limits: Every bound of the client.
+        ssl_context: For ``wss``; by default Python's, which checks certificate and host name.
+        subprotocol: ``seedance.v1``, or ``seedance.v1.json`` to read along.
+        on_reconnect: Called before each attempt to connect again, for logs and counters; must return soon.
+            Except on trio it is called in the client's background thread.
+        on_circuit_change: Called when the endpoint's circuit breaker opens, half opens or closes; the same.
+        connector: Makes transports; for tests, see `seedance_sdk.testing`.
+        clock: Stamps `Chunk.received_at`, in seconds.
+        dice: Uniform in [0, 1): the jitter of the waits.
+        wall_clock: Stamps reports, in seconds since 1970.
+
+    Raises:
+        ValueError: The URL or the key is malformed, or there is no such subprotocol.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        api_key: str | None = None,
+        limits: Limits | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+        subprotocol: str = "seedance.v1",
+        on_reconnect: Callable[[ReconnectDetails], object] | None = None,
+        on_circuit_change: Callable[[CircuitChange], object] | None = None,
+        connector: Connector | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        dice: Callable[[], float] = random.random,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._endpoint = make_endpoint(url, api_key, subprotocol)
+        self._limits = limits or Limits()
+        self._sessions = Sessions(
+            self._endpoint,
+            self._limits,
+            connector or WebSocketConnector(ssl_context),
+            clock=clock,
+            wall_clock=wall_clock,
+            dice=dice,
+            on_reconnect=on_reconnect,
+            on_circuit_change=on_circuit_change,
+        )
+        # Reports, the goodbye, the socket: each has its own bound, and the thread needs a moment around them.
+        # Until its first call there is no thread; on trio there never is.
+        self._portal = Portal(self._sessions, close_timeout_s=3 * self._limits.close_timeout_s + 1)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._endpoint.url}>"
+
+    @property
+    def circuit(self) -> CircuitState:
+        """What the endpoint is trusted with; see `CircuitState`."""
+        return self._sessions.circuit
+
+
+class StreamFace:
+    """An answer on its way, whatever reading it looks like."""
+
+    def __init__(self, way: Reader, reading: Reading) -> None:
+        self._way = way
+        self._reading = reading
+
+    def __repr__(self) -> str:
+        last = self._reading.last
+        end = (last.finish_reason if last else None) or "open"
+        return f"<{type(self).__name__} {self.id}: {len(self.text)} characters, {end}>"
+
+    @property
+    def id(self) -> int:
+        """The server's number for this stream in its session."""
+        return self._reading.id
+
+    @property
+    def session_id(self) -> str:
+        """The session that the stream belongs to."""
+        return self._reading.session_id
+
+    @property
+    def bookmark(self) -> Bookmark:
+        """Where the reader is: after the last chunk taken. Another client can go on from there.
+
+        Store it together with the effect of that chunk, and a program that dies goes on where it was, with no
+        piece lost and none used twice. It holds a secret: whoever has it can read the session's streams.
+
+        Raises:
+            Unsupported: The server does not keep this stream.
+        """
+        return self._way.read(lambda: self._reading.bookmark)
+
+    @property
+    def reconnects(self) -> int:
+        """How many times the connection was lost and restored under this stream."""
+        return self._reading.reconnects
+
+    @property
+    def text(self) -> str:
+        """Everything received so far, of a resumed stream what came after its bookmark."""
+        return self._reading.text
+
+    @property
+    def last_id(self) -> int:
+        """Id of the last chunk received; before the first 0, or what the bookmark says."""
+        return self._reading.last_id
+
+    @property
+    def received_bytes(self) -> int:
+        """The offset of the chunk that comes next: UTF-8 bytes of the answer before it."""
+        return self._reading.received_bytes
+
+    def cancel(self) -> None:
+        """Asks the server to end the answer, and waits for nothing.
+
+        Iteration goes on: through what was sent before the server heard of it, to a last chunk with
+        ``finish_reason`` "cancelled". To hear no more of the answer close the stream. Repeating it changes
+        nothing.
+        """
+        self._way.read(self._reading.cancel)
+
+    def detach(self) -> Bookmark:
+        """Leaves the stream to another reader: cancels nothing, and returns where that one goes on.
+
+        What was not taken is dropped here, and sent again to whoever resumes. Closing the client cancels
+        nothing of it either.
+
+        Raises:
+            Unsupported: The server does not keep this stream.
+        """
+        return self._way.read(self._reading.detach)

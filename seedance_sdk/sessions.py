@@ -1,0 +1,239 @@
+"""A client's sessions and the nursery in which they live: the core of every face, on trio.
+
+A request goes to the current session, or to the one whose stream it continues; where there is none, or it
+ended, or its server is leaving, a new one is begun, once for all who wait. Must not know of threads, nor of
+other event loops.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Self
+
+import trio
+
+from seedance_sdk.circuit import Circuit
+from seedance_sdk.circuit_breaker import CircuitChange, CircuitState
+from seedance_sdk.completion import Completion
+from seedance_sdk.endpoint import Endpoint
+from seedance_sdk.errors import ClientClosed, StreamNotFound
+from seedance_sdk.generation import Generation
+from seedance_sdk.limits import Limits
+from seedance_sdk.parameters import Request, ResumeRequest
+from seedance_sdk.reading import Reading, out_of_time
+from seedance_sdk.reconnect import ReconnectDetails
+from seedance_sdk.reports import Reports
+from seedance_sdk.route import Route
+from seedance_sdk.session import Session
+from seedance_sdk.transport import Connector
+from seedance_wire.bookmark import Bookmark
+from seedance_wire.messages import UserEvent
+
+__all__ = ["Sessions"]
+
+
+class Sessions:
+    """The sessions of one client, the oldest first.
+
+    Resource handling: use it as an async context manager, once; leaving it is bounded.
+
+    Args:
+        endpoint: Where to connect and as whom.
+        limits: Every bound.
+        connector: Makes transports.
+        clock: Stamps arrivals, in seconds.
+        wall_clock: Stamps reports, in seconds since 1970.
+        dice: Uniform in [0, 1).
+        on_reconnect: Called before each wait for another connection.
+        on_circuit_change: Called when the circuit breaker changes.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        limits: Limits,
+        connector: Connector,
+        *,
+        clock: Callable[[], float],
+        wall_clock: Callable[[], float],
+        dice: Callable[[], float],
+        on_reconnect: Callable[[ReconnectDetails], object] | None = None,
+        on_circuit_change: Callable[[CircuitChange], object] | None = None,
+    ) -> None:
+        self._endpoint = endpoint
+        self._limits = limits
+        self._clock = clock
+        self._dice = dice
+        self._on_reconnect = on_reconnect
+        self._route = Route(endpoint, connector, limits)
+        self._circuit = Circuit(endpoint.url, on_circuit_change, open_max_s=limits.circuit_open_max_s)
+        self._background: AbstractAsyncContextManager[trio.Nursery] | None = None
+        self._nursery: trio.Nursery | None = None
+        self._process = 0
+        self._closed = False
+        self._reports = Reports(limits, self._send_reports, wall_clock)
+        self._current: Session | None = None
+        self._sessions: list[Session] = []
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def __iter__(self) -> Iterator[Session]:
+        return iter(self._sessions)
+
+    @property
+    def circuit(self) -> CircuitState:
+        """What the endpoint is trusted with."""
+        return self._circuit.state
+
+    # ---- requests
+
+    async def begin(self, request: Request | ResumeRequest) -> Reading:
+        """Sends a request and waits until its stream begins.
+
+        Raises:
+            OutOfTime: That took too long.
+            SeedanceError: See `seedance_sdk.errors`.
+
+        If cancelled, the generation is cancelled on the server.
+        """
+        deadline = float("inf")
+        if request.deadline_s is not None:
+            deadline = trio.current_time() + request.deadline_s
+        with trio.move_on_at(min(trio.current_time() + request.timeout_s, deadline)) as scope:
+            if isinstance(request, ResumeRequest):
+                return Reading(await self._holder_of(request.bookmark).resume(request, deadline))
+            return Reading(await self._submit(request, deadline))
+        assert scope.cancelled_caught  # noqa: S101 - nothing else leads here
+        raise out_of_time(deadline, request.timeout_s)
+
+    async def complete(self, request: Request) -> Completion:
+        """Sends a request and waits for the whole answer; otherwise as `begin`."""
+        return await (await self.begin(request)).collect()
+
+    async def _submit(self, request: Request, deadline: float) -> Generation:
+        while True:
+            generation = await self._session_for(request).submit(request, deadline)
+            if generation is not None:
+                return generation
+
+    # ---- reports
+
+    def report(self, action: str, payload: bytes | str, *, user_id: int, timestamp_ms: int | None) -> None:
+        """Takes what a user did; see `AsyncSeedanceClient.report`."""
+        nursery = self._usable_nursery()
+        self._reports.report(action, payload, user_id=user_id, timestamp_ms=timestamp_ms)
+        self._reports.start(nursery)
+
+    async def flush_reports(self) -> None:
+        """Waits until the server has them all; see `AsyncSeedanceClient.flush_reports`."""
+        await self._reports.flush()
+
+    async def _send_reports(self, events: Sequence[UserEvent]) -> None:
+        if self._current is None or not self._current.accepts_requests:
+            if self._nursery is None:
+                raise ClientClosed("the client is closed")
+            self._current = self._open(self._nursery, None)
+        await self._current.reports.send(events)
+
+    # ---- sessions
+
+    def _session_for(self, request: Request) -> Session:
+        nursery = self._usable_nursery()
+        if request.session_id:
+            for session in self._sessions:
+                if session.id == request.session_id and not session.over:
+                    return session
+            raise StreamNotFound("the stream to continue is of no session that this client has")
+        if self._current is not None and self._current.accepts_requests:
+            return self._current
+        if request.session_id is not None:
+            raise StreamNotFound("the stream to continue is of a session that this client has no more")
+        self._current = self._open(nursery, None)
+        return self._current
+
+    def _holder_of(self, bookmark: Bookmark) -> Session:
+        nursery = self._usable_nursery()
+        for session in self._sessions:
+            if session.id == bookmark.session_id and not session.over:
+                return session
+        session = self._open(nursery, bookmark)
+        if self._current is None or not self._current.accepts_requests:
+            self._current = session
+        return session
+
+    def _usable_nursery(self) -> trio.Nursery:
+        if self._nursery is None or self._closed:
+            need = "is closed" if self._closed else "must be entered first: async with AsyncSeedanceClient(…)"
+            raise ClientClosed(f"the client {need}")
+        if self._process != os.getpid():
+            raise ClientClosed("the client was made before a fork; make one in each process")
+        return self._nursery
+
+    def _open(self, nursery: trio.Nursery, bookmark: Bookmark | None) -> Session:
+        idle = [session for session in self._sessions if session.idle]
+        for session in idle[: max(0, len(self._sessions) + 1 - self._limits.max_sessions)]:
+            session.retire()
+        session = Session(
+            self._route.connect,
+            self._endpoint.subprotocol,
+            self._limits,
+            self._clock,
+            circuit=self._circuit,
+            bookmark=bookmark,
+            dice=self._dice,
+            on_reconnect=self._on_reconnect,
+            on_redirect=self._route.redirect,
+        )
+        self._sessions.append(session)
+        nursery.start_soon(self._run, session)
+        return session
+
+    async def _run(self, session: Session) -> None:
+        try:
+            await session.run()
+        finally:
+            self._sessions.remove(session)
+
+    # ---- its life
+
+    async def __aenter__(self) -> Self:
+        if self._nursery is not None or self._closed:
+            raise ClientClosed("a client can be entered once; make another")
+        self._process = os.getpid()
+        self._background = trio.open_nursery()
+        self._nursery = await self._background.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool | None:
+        background, nursery = self._background, self._nursery
+        self._closed = True
+        if background is None or nursery is None:
+            return None
+        # Shielded, but bounded by close_timeout_s; sessions of a caller that is cancelled have ended already.
+        with trio.CancelScope(shield=True):
+            await self._reports.finish(self._limits.close_timeout_s)
+            async with trio.open_nursery() as goodbyes:
+                for session in list(self._sessions):
+                    goodbyes.start_soon(session.aclose)
+        nursery.cancel_scope.cancel()
+        # A nursery wraps what its body raises in a group. The caller did not ask for a nursery, so their own
+        # exceptions pass it by; only cancellation has to go through it.
+        if _has_cancelled(error):
+            return await background.__aexit__(kind, error, traceback)
+        await background.__aexit__(None, None, None)
+        return None
+
+
+def _has_cancelled(error: BaseException | None) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return error.subgroup(trio.Cancelled) is not None
+    return isinstance(error, trio.Cancelled)

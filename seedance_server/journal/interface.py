@@ -207,5 +207,8 @@ class Journal(Protocol):
     def trouble(self) -> str | None:
         """Why the journal can't serve just now, one line, or None."""
 
+    def shortage(self) -> str | None:
+        """Why it takes no new work though it serves all that there is, one line, or None: a full disk."""
+
     def statistics(self) -> JournalStatistics:
         """Counts so far."""

@@ -71,7 +71,7 @@ class MemoryJournal:
         self._is_open = False
         self._opened_ms = 0.0
         self._opened_s = 0.0
-        self._operations = 0
+        self._operations = self._abandoned = 0
         self._shelf = Shelf(self._limits)
         self._events = HeldEvents(self._limits)
 
@@ -101,9 +101,13 @@ class MemoryJournal:
         """See `Journal.trouble`."""
         return None if self._is_open else "the journal isn't open"
 
+    def shortage(self) -> str | None:
+        """See `Journal.shortage`."""
+        return None
+
     def statistics(self) -> JournalStatistics:
         """See `Journal.statistics`."""
-        return JournalStatistics(operations=self._operations)
+        return JournalStatistics(operations=self._operations, abandoned=self._abandoned)
 
     # ---- sessions
 
@@ -387,4 +391,5 @@ class MemoryJournal:
         """See `Journal.sweep`."""
         await self._enter()
         swept = self._shelf.sweep(self._now_ms())
+        self._abandoned += len(swept.abandoned)
         return swept + SweepResult(event_marks=self._events.forget_sessions(self._shelf.sessions))

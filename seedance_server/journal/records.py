@@ -6,11 +6,15 @@ milliseconds since 1970 on the journal's own clock; offsets and sizes of text ar
 
 from __future__ import annotations
 
+import math
 from enum import Enum
 
 from attrs import field, frozen, validators
 
+from seedance_server.distribution import Distribution
+
 __all__ = [
+    "COMMIT_BOUNDS_S",
     "ClaimedSession",
     "EventBatch",
     "FramePage",
@@ -20,6 +24,7 @@ __all__ = [
     "NewSession",
     "NewStream",
     "SessionRecord",
+    "Space",
     "StoredStream",
     "StreamRecord",
     "StreamState",
@@ -27,6 +32,8 @@ __all__ = [
     "SweepResult",
 ]
 
+COMMIT_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""From a fast disk to one that is as good as broken."""
 _INT64_MAX = 2**63 - 1
 _natural = validators.and_(validators.instance_of(int), validators.ge(0), validators.le(_INT64_MAX))
 _from_one = validators.and_(validators.instance_of(int), validators.ge(1), validators.le(_INT64_MAX))
@@ -280,6 +287,19 @@ class SweepResult:
 
 
 @frozen(kw_only=True)
+class Space:
+    """What a journal takes on its disk; without a disk there is no end of room.
+
+    Attributes:
+        file_bytes: Its file and the log beside it.
+        free_bytes: Room that is left.
+    """
+
+    file_bytes: int = 0
+    free_bytes: float = math.inf
+
+
+@frozen(kw_only=True)
 class JournalStatistics:
     """Counts since the start, and what is now.
 
@@ -289,7 +309,7 @@ class JournalStatistics:
         refusals: Operations refused.
         rows: Rows that operations counted for.
         largest_commit: Operations in the fullest one.
-        commit_s: Seconds spent in commits altogether.
+        commit_times: Seconds of a commit; live.
         queued_rows: Rows that wait for the writer now.
         queued_bytes: Their bytes.
         waiting: Callers that wait for room in the queue now.
@@ -297,6 +317,8 @@ class JournalStatistics:
         full: Times that a commit found the disk full.
         failures: Times that the storage failed.
         reopened: Times that it was opened again.
+        abandoned: Streams that were ended since nobody came back.
+        space: What it takes on its disk, and what is left there.
     """
 
     commits: int = 0
@@ -304,7 +326,7 @@ class JournalStatistics:
     refusals: int = 0
     rows: int = 0
     largest_commit: int = 0
-    commit_s: float = 0.0
+    commit_times: Distribution = field(factory=lambda: Distribution(COMMIT_BOUNDS_S))
     queued_rows: int = 0
     queued_bytes: int = 0
     waiting: int = 0
@@ -312,3 +334,5 @@ class JournalStatistics:
     full: int = 0
     failures: int = 0
     reopened: int = 0
+    abandoned: int = 0
+    space: Space = Space()

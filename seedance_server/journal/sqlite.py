@@ -24,7 +24,8 @@ import trio
 from seedance_server.decode_thread import DecodeThread, Executor
 from seedance_server.journal import event_rows, retention, session_rows, stream_rows
 from seedance_server.journal.commit_queue import CommitQueue
-from seedance_server.journal.errors import JournalClosed, JournalFailed, JournalFull, JournalRefusal
+from seedance_server.journal.errors import JournalClosed, JournalFailed, JournalFull
+from seedance_server.journal.figures import Figures
 from seedance_server.journal.frame_check import check_frames
 from seedance_server.journal.limits import JournalLimits
 from seedance_server.journal.lock_file import LockFile
@@ -51,21 +52,6 @@ __all__ = ["SqliteJournal"]
 
 _log = structlog.get_logger(__name__)
 T = TypeVar("T")
-
-
-@attrs.define
-class _Counts:
-    """`JournalStatistics` in the making."""
-
-    commits: int = 0
-    operations: int = 0
-    refusals: int = 0
-    rows: int = 0
-    largest_commit: int = 0
-    commit_s: float = 0.0
-    full: int = 0
-    failures: int = 0
-    reopened: int = 0
 
 
 class SqliteJournal:
@@ -105,7 +91,8 @@ class SqliteJournal:
         self._readers = ReaderPool(path, self._limits, files.vfs)
         self._queue = CommitQueue(self._limits)
         self._queue.close(JournalClosed)
-        self._counts = _Counts()
+        self._figures = Figures()
+        self._is_full = False
         self._is_open = False
         self._failure: str | None = None
         self._opened_ms = 0.0
@@ -163,7 +150,7 @@ class SqliteJournal:
                 except StorageFailed as error:
                     failure = error
             if failure is not None:
-                self._counts.failures += 1
+                self._figures.failures += 1
                 self._failure = f"the storage failed ({failure})"
                 _log.error("journal failed", exc_info=failure, operations=len(tickets))
                 await self._reopen()
@@ -176,27 +163,27 @@ class SqliteJournal:
     async def _commit(self, batch: list[Operation]) -> list[Outcome]:
         started_s = trio.current_time()
         outcomes = await self._commit_on_full_disk(batch)
-        self._counts.commits += 1
-        self._counts.operations += len(batch)
-        self._counts.rows += sum(operation.rows for operation in batch)
-        self._counts.refusals += sum(isinstance(outcome.error, JournalRefusal) for outcome in outcomes)
-        self._counts.largest_commit = max(self._counts.largest_commit, len(batch))
-        self._counts.commit_s += trio.current_time() - started_s
+        self._figures.note_commit(batch, outcomes, trio.current_time() - started_s)
         return outcomes
 
     async def _commit_on_full_disk(self, batch: list[Operation]) -> list[Outcome]:
         pause_s = self._limits.full_retry_s
+        outcomes: list[Outcome]
         for attempt in range(self._limits.full_retries + 1):
             try:
-                return await self._executor.call(partial(self._writer.commit, batch, self._now_ms()))
+                outcomes = await self._executor.call(partial(self._writer.commit, batch, self._now_ms()))
             except DiskFull:
-                self._counts.full += 1
+                self._figures.full += 1
                 _log.warning("journal's disk is full", attempt=attempt, operations=len(batch))
+            else:
+                self._is_full = False
+                return outcomes
             if attempt == self._limits.full_retries:
                 break
             if not await self._executor.call(partial(self._writer.make_room, self._now_ms())):
                 await trio.sleep(pause_s)  # nothing of ours is left to give up: others may free space
                 pause_s *= 2
+        self._is_full = True
         return [Outcome(error=JournalFull(new_work=False)) for _ in batch]
 
     async def _reopen(self) -> None:
@@ -217,7 +204,7 @@ class SqliteJournal:
             else:
                 self._queue.close(lambda: JournalFailed("the storage failed", unknown=False))
                 await trio.sleep(self._limits.reopen_interval_s)
-        self._counts.reopened += 1
+        self._figures.reopened += 1
         self._failure = None
         self._queue.open()
         _log.info("journal reopened", attempts=attempt)
@@ -228,6 +215,7 @@ class SqliteJournal:
             try:
                 await self.sweep()
                 await self._executor.call(self._writer.restore_ballast)
+                await self._executor.call(partial(self._writer.look_at_space, self._now_ms()))
             except JournalFailed:
                 continue  # told where it happened; the next round may do better
             except Exception:  # noqa: BLE001 - what can wait for the next round must not end the journal
@@ -237,15 +225,19 @@ class SqliteJournal:
         """See `Journal.trouble`."""
         return self._failure if self._is_open else "the journal isn't open"
 
+    def shortage(self) -> str | None:
+        """See `Journal.shortage`."""
+        space = self._writer.space
+        if self._is_full:
+            return "the journal's disk is full"
+        if space.free_bytes < self._limits.soft_free_bytes:
+            needed = self._limits.soft_free_bytes
+            return f"the journal's disk is nearly full: {space.free_bytes} bytes are free, {needed} are kept"
+        return None
+
     def statistics(self) -> JournalStatistics:
         """See `Journal.statistics`."""
-        return JournalStatistics(
-            queued_rows=self._queue.rows,
-            queued_bytes=self._queue.size,
-            waiting=self._queue.waiting,
-            unsettled=self._queue.unsettled,
-            **attrs.asdict(self._counts),
-        )
+        return self._figures.statistics(self._queue, self._writer.space)
 
     # ---- writing
 
@@ -339,6 +331,7 @@ class SqliteJournal:
         swept = SweepResult()
         while portion := await self._write(retention.sweep_step):
             swept += portion
+        self._figures.abandoned += len(swept.abandoned)
         if swept:
             _log.info(
                 "journal swept", **attrs.asdict(swept, filter=lambda field, _: field.name != "abandoned")

@@ -21,12 +21,13 @@ from pathlib import Path
 
 import apsw
 import structlog
-from attrs import define, frozen
+from attrs import frozen
 
 from seedance_server.journal.ballast import Ballast
 from seedance_server.journal.errors import JournalOverloaded, JournalRefusal, JournalUnusable
 from seedance_server.journal.limits import JournalLimits
 from seedance_server.journal.operation import Batch, Outcome
+from seedance_server.journal.records import Space
 from seedance_server.journal.retention import make_room
 from seedance_server.journal.schema import close_connection, open_writer
 from seedance_server.journal.session_rows import release_all
@@ -60,6 +61,15 @@ def _free_bytes(directory: Path) -> int:
     return status.f_bavail * status.f_frsize
 
 
+def _size_of(path: Path) -> int:
+    """The file and its log; what isn't there has none."""
+    size = 0
+    for name in (path.name, f"{path.name}-wal"):
+        with contextlib.suppress(FileNotFoundError):
+            size += path.with_name(name).stat().st_size
+    return size
+
+
 @frozen(kw_only=True)
 class FileSystem:
     """The writer's ways to the disk.
@@ -75,14 +85,6 @@ class FileSystem:
     synchronous: str = "FULL"
 
 
-@define
-class _FreeSpace:
-    """The last look at the disk."""
-
-    checked_ms: int | None = None
-    is_low: bool = False
-
-
 class Writer:
     """Owns the writing connection.
 
@@ -90,6 +92,9 @@ class Writer:
         path: The file.
         limits: Bounds.
         files: Ways to the disk.
+
+    Attributes:
+        space: The last look at the disk; replaced whole, so that any thread may read it.
     """
 
     def __init__(self, path: Path, limits: JournalLimits, files: FileSystem) -> None:
@@ -98,7 +103,8 @@ class Writer:
         self._files = files
         self._ballast = Ballast(path.with_name(f"{path.name}.ballast"), limits.ballast_bytes)
         self._db: apsw.Connection | None = None
-        self._space = _FreeSpace()
+        self._checked_ms: int | None = None
+        self.space = Space()
         self._to_fence: set[str] = set()
         self._log_pages = 0
 
@@ -125,6 +131,7 @@ class Writer:
             self.close()
             raise JournalUnusable(self._path, f"the storage failed ({error})") from error
         self._ballast.load()
+        self.look_at_space(now_ms)
 
     def close(self) -> None:
         """Closes the file; nothing if it isn't open."""
@@ -137,21 +144,26 @@ class Writer:
         return Transaction(self._db, now_ms, self._limits, lambda: self._is_nearly_full(now_ms))
 
     def _is_nearly_full(self, now_ms: int) -> bool:
-        space = self._space
-        if space.checked_ms is None or now_ms - space.checked_ms >= self._limits.free_check_s * 1e3:
-            space.checked_ms = now_ms
-            was_low = space.is_low
-            free_bytes = self._files.free_bytes(self._path.parent)
-            space.is_low = free_bytes < self._limits.soft_free_bytes
-            if space.is_low and not was_low:
-                _log.warning(
-                    "journal's disk is nearly full: new requests are refused",
-                    free_bytes=free_bytes,
-                    needed_bytes=self._limits.soft_free_bytes,
-                )
-            elif was_low and not space.is_low:
-                _log.info("journal's disk has room again", free_bytes=free_bytes)
-        return space.is_low
+        self.look_at_space(now_ms)
+        return self.space.free_bytes < self._limits.soft_free_bytes
+
+    def look_at_space(self, now_ms: int) -> None:
+        """Looks how much room there is, unless the last look is good enough; says when it gets scarce."""
+        if self._checked_ms is not None and now_ms - self._checked_ms < self._limits.free_check_s * 1e3:
+            return
+        self._checked_ms = now_ms
+        least_bytes = self._limits.soft_free_bytes
+        was_low = self.space.free_bytes < least_bytes
+        free_bytes = self._files.free_bytes(self._path.parent)
+        self.space = Space(file_bytes=_size_of(self._path), free_bytes=free_bytes)
+        if free_bytes < least_bytes and not was_low:
+            _log.warning(
+                "journal's disk is nearly full: new requests are refused",
+                free_bytes=free_bytes,
+                needed_bytes=least_bytes,
+            )
+        elif was_low and free_bytes >= least_bytes:
+            _log.info("journal's disk has room again", free_bytes=free_bytes)
 
     def commit(self, batch: Batch, now_ms: int) -> list[Outcome]:
         """Runs the operations of ``batch`` in order and commits them together.

@@ -241,9 +241,11 @@ async def test_disk_that_is_nearly_full_is_told_once_and_so_is_its_end(path: Pat
     free = [10_000]
     files = FileSystem(free_bytes=lambda _: free[0])
     limits = evolve(LIMITS, soft_free_bytes=20_000)
-    async with running(SqliteJournal(path, limits, executor=InlineExecutor(), files=files)) as journal:
-        await journal.create_session(new_session())
-        with structlog.testing.capture_logs() as said:
+    with structlog.testing.capture_logs() as said:
+        async with running(SqliteJournal(path, limits, executor=InlineExecutor(), files=files)) as journal:
+            assert "nearly full: 10000 bytes are free, 20000 are kept" in journal.shortage()
+            assert journal.trouble() is None
+            await journal.create_session(new_session())
             for _ in range(3):
                 mock_clock.jump(limits.free_check_s)
                 with pytest.raises(JournalFull):
@@ -251,6 +253,7 @@ async def test_disk_that_is_nearly_full_is_told_once_and_so_is_its_end(path: Pat
             free[0] = 30_000
             mock_clock.jump(limits.free_check_s)
             await journal.submit("s", 1, new_stream())
+            assert journal.shortage() is None
     nearly_full, again = said
     assert (nearly_full["log_level"], nearly_full["free_bytes"], nearly_full["needed_bytes"]) == (
         "warning",
@@ -316,3 +319,18 @@ async def test_readers_see_a_stream_whole_while_it_is_written(path: Path):
             for frame in frames_from(1, 0, *[2] * 50):
                 await journal.append("s", 1, 1, [frame])
     assert max(last_ids) == 50
+
+
+async def test_room_on_the_disk_is_noticed_without_a_request(path: Path, autojump_clock):
+    """Whoever reads that no new work is taken sends none; the journal must look again by itself."""
+    free = [10_000]
+    files = FileSystem(free_bytes=lambda _: free[0])
+    limits = evolve(LIMITS, soft_free_bytes=20_000, sweep_interval_s=10)
+    async with running(SqliteJournal(path, limits, executor=InlineExecutor(), files=files)) as journal:
+        await trio.sleep(25)
+        assert journal.shortage() is not None
+        free[0] = 30_000
+        await trio.sleep(10)
+        assert journal.shortage() is None
+        assert journal.statistics().space.free_bytes == 30_000
+        assert journal.statistics().space.file_bytes >= path.stat().st_size

@@ -49,6 +49,13 @@ class ServiceSettings:
         parse=str,
         repeatable=True,
     )
+    playground: str = _service(
+        "on",
+        "--playground",
+        "SWITCH",
+        "the page at / for trying the model out; it shows nobody anything that needs a key",
+        choices=("on", "off"),
+    )
     shutdown_timeout_s: float = _service(
         30.0, "--shutdown-timeout", "SECONDS", "time from SIGTERM to the end; streams run on for most of it"
     )

@@ -17,6 +17,8 @@ from starlette.routing import BaseRoute, Route
 from seedance_server.house import House
 from seedance_server.http.health import health_routes
 from seedance_server.http.refusal import Refusal
+from seedance_server.http.tickets import ticket_routes
+from seedance_server.playground.page import page_routes
 from seedance_server.upgrade import CHAT_PATH
 
 __all__ = ["all_routes"]
@@ -26,6 +28,8 @@ def all_routes(house: House) -> list[BaseRoute]:
     """The routes, in the order in which they are tried."""
     return [
         *health_routes(house),
+        *ticket_routes(house),
+        *(page_routes() if house.config.playground == "on" else ()),
         Route(CHAT_PATH, _websocket_only, methods=["GET", "HEAD", "POST"]),
     ]
 

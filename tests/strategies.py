@@ -349,3 +349,9 @@ durations = st.one_of(
     st.floats(1e-9, 60),
 )
 """Seconds, from a nanosecond to three years: tails heavier than any that a network has."""
+
+
+# ---- endpoints
+
+member_weights = st.dictionaries(texts, st.floats(0.01, 100), min_size=1, max_size=6)
+"""Members of a rendezvous and their weights."""

@@ -105,10 +105,6 @@ class FrontDoor:
         """Lets clients in from now on."""
         self.house.service = service
 
-    def trouble(self) -> str | None:
-        """See `House.trouble`."""
-        return self.house.trouble()
-
     def statistics(self) -> FrontDoorStatistics:
         """Counts so far, as of now."""
         counts = self._counts
@@ -232,7 +228,7 @@ class FrontDoor:
         one = self._gate.admit(head.get("authorization"), address, ticket=ticket)
         if isinstance(one, HttpAnswer):
             return one
-        trouble = self.trouble()
+        trouble = self.house.readiness().barred
         if trouble is None and is_new and self._open >= self._config.max_connections:
             trouble = "all connections are in use"
         if trouble is not None:

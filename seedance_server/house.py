@@ -15,6 +15,7 @@ from seedance_server.config import Config
 from seedance_server.engine_loop import EngineLoop
 from seedance_server.gate import Gate
 from seedance_server.journal.interface import Journal
+from seedance_server.readiness import Cause, Readiness, Reason
 from seedance_server.requests import Requests
 from seedance_server.session_registry import SessionRegistry
 from seedance_server.watchdog import Watchdog
@@ -59,10 +60,11 @@ class House:
     service: Service | None = None
     is_draining: bool = False
 
-    def trouble(self) -> str | None:
-        """Why no new work is taken, one line, or None: what readiness says."""
-        if self.is_draining:
-            return "draining"
+    def readiness(self) -> Readiness:
+        """Whether new work is taken, and all that is in the way of it."""
+        draining = (Reason(Cause.DRAINING, "the server is shutting down"),) if self.is_draining else ()
         if self.service is None:
-            return "loading the model"
-        return self.service.watchdog.trouble()
+            return Readiness((*draining, Reason(Cause.LOADING, "loading the model")))
+        return Readiness(
+            (*draining, *self.service.watchdog.reasons()), self.service.admission.model.invariance
+        )

@@ -72,6 +72,7 @@ class ServedModel:
         encoder: Encodes prompts.
         fingerprint: What its tokens depend on beside the request: weights, tokenizer, number type, engine.
         capacity: What the engine has room for.
+        invariance: Whether output depends on what else runs, as far as was looked; one line.
     """
 
     name: str
@@ -81,6 +82,7 @@ class ServedModel:
     encoder: PromptEncoder
     fingerprint: bytes
     capacity: Capacity = Capacity()
+    invariance: str = ""
 
 
 class _ChatEncoder:
@@ -148,7 +150,8 @@ def load_served_model(config: Config, progress: Callable[[str], None]) -> Served
     )
     progress(engine.describe_pool())
     engine.bind_thread()
-    progress(engine.prove_invariance())
+    invariance = engine.prove_invariance()
+    progress(invariance)
     # By the model's context: what the KV pool allows below that, the engine refuses with its own reason.
     longest = min(model.context_length, config.max_context_tokens or model.context_length)
     encoder = PromptEncoder(model.tokenizer, context_length=longest)
@@ -162,4 +165,5 @@ def load_served_model(config: Config, progress: Callable[[str], None]) -> Served
         capacity=Capacity(
             sequences=config.max_sequences, blocks=engine.total_blocks, blocks_for=engine.blocks_for
         ),
+        invariance=invariance,
     )

@@ -18,6 +18,7 @@ from attrs import define
 
 from seedance_server.engine_loop import EngineLoop
 from seedance_server.journal.interface import Journal
+from seedance_server.readiness import Cause, Reason
 
 __all__ = ["Watchdog", "WatchdogStatistics"]
 
@@ -85,16 +86,24 @@ class Watchdog(trio.abc.Instrument):
         """Counts so far; the object is live."""
         return self._counts
 
-    def trouble(self) -> str | None:
-        """Why the server can't serve just now, one line, or None."""
+    def reasons(self) -> tuple[Reason, ...]:
+        """All that keeps the server from taking new work just now, the gravest first."""
         tokens_s, commits_s = self._look()
-        if (trouble := self._engine_loop.trouble() or self._journal.trouble()) is not None:
-            return trouble
-        if tokens_s > self._stall_timeout_s:
-            return f"the engine has brought no token for {tokens_s:.0f} s, though it has work"
-        if commits_s > self._stall_timeout_s:
-            return f"the journal has made no commit for {commits_s:.0f} s, though some wait for it"
-        return None
+        found: list[Reason] = []
+        if (trouble := self._engine_loop.trouble()) is not None:
+            has_stopped = self._engine_loop.failure is not None
+            found.append(Reason(Cause.ENGINE if has_stopped else Cause.STALLED, trouble))
+        elif tokens_s > self._stall_timeout_s:
+            text = f"the engine has brought no token for {tokens_s:.0f} s, though it has work"
+            found.append(Reason(Cause.STALLED, text))
+        if (trouble := self._journal.trouble()) is not None:
+            found.append(Reason(Cause.JOURNAL, trouble))
+        elif commits_s > self._stall_timeout_s:
+            text = f"the journal has made no commit for {commits_s:.0f} s, though some wait for it"
+            found.append(Reason(Cause.JOURNAL, text))
+        if (shortage := self._journal.shortage()) is not None:
+            found.append(Reason(Cause.ROOM, shortage))
+        return tuple(found)
 
     def _look(self) -> tuple[float, float]:
         """Seconds without a token that was due, and without a commit."""

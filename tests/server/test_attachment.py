@@ -196,7 +196,7 @@ async def test_attachment_tells_of_a_dead_engine_and_refuses_new_work_at_once(au
         await client.submit()
         assert (await client.refused()).code is ErrorCode.ENGINE_FAILED
         assert trio.current_time() - began_s < 1
-        assert "scripted failure" in server.door.trouble()
+        assert "scripted failure" in server.door.house.readiness().barred
 
 
 async def test_one_unread_stream_does_not_slow_another_of_the_same_connection(autojump_clock) -> None:

@@ -128,7 +128,7 @@ async def test_door_turns_away_a_crowded_address(autojump_clock) -> None:
 
 
 async def test_door_shows_a_dead_engine_in_readiness(autojump_clock) -> None:
-    """Readiness is red with the cause, liveness stays green."""
+    """Readiness is red with the cause, and so is liveness: only another process can mend it."""
     async with serve_in_memory(ScriptedEngine(fail_at_step=1)) as server:
         async with wire_client(server.connect()) as client:
             await client.submit()
@@ -137,7 +137,7 @@ async def test_door_shows_a_dead_engine_in_readiness(autojump_clock) -> None:
         answer = await http(server.connect(), get("/readyz"))
         assert answer.startswith(b"HTTP/1.1 503 ")
         assert b"scripted failure" in answer
-        assert (await http(server.connect(), get("/healthz"))).startswith(b"HTTP/1.1 200 ")
+        assert (await http(server.connect(), get("/healthz"))).startswith(b"HTTP/1.1 503 ")
 
 
 async def test_door_drained_refuses_new_work_and_ends_what_does_not_end(autojump_clock) -> None:

@@ -3,11 +3,13 @@
 from seedance_server.config import Config
 from seedance_server.gate import Gate
 from seedance_server.house import House
+from seedance_server.readiness import Cause, Readiness, Reason
 
 
 async def test_house_says_why_it_takes_nothing() -> None:
     """Draining goes before all: it won't pass."""
     house = House(Config(model_path="m"), Gate())
-    assert house.trouble() == "loading the model"
+    loading = Reason(Cause.LOADING, "loading the model")
+    assert house.readiness() == Readiness((loading,))
     house.is_draining = True
-    assert house.trouble() == "draining"
+    assert house.readiness() == Readiness((Reason(Cause.DRAINING, "the server is shutting down"), loading))

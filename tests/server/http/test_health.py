@@ -1,6 +1,9 @@
 """Tests of `seedance_server.http.health`."""
 
-from seedance_server.testing import ScriptedEngine, serve_in_memory
+import json
+
+from seedance_server.served_model import ServedModel
+from seedance_server.testing import ScriptedEncoder, ScriptedEngine, serve_in_memory
 from tests.server.http.probe import Client
 
 
@@ -18,6 +21,35 @@ async def test_health_tells_why_there_is_no_readiness(autojump_clock) -> None:
     async with serve_in_memory(ScriptedEngine()) as server:
         server.door.house.is_draining = True
         answer = await Client(server.connect()).ask("GET", "/readyz")
-        assert (answer.status, answer.body) == (503, b"draining\n")
+        assert (answer.status, answer.body) == (503, b"no\ndraining: the server is shutting down\n")
         assert answer.headers["retry-after"] == "1"
         assert (await Client(server.connect()).ask("GET", "/healthz")).status == 200
+
+
+async def test_health_is_json_for_who_accepts_it(autojump_clock) -> None:
+    """A page or a script reads causes by name; what was found of the model at start is said too."""
+    model = ServedModel(
+        name="m",
+        context_tokens=99,
+        vocab_size=9,
+        engine=ScriptedEngine(),
+        encoder=ScriptedEncoder(),
+        fingerprint=b"",
+        invariance="output doesn't depend on company",
+    )
+    async with serve_in_memory(model=model) as server:
+        client = Client(server.connect())
+        plain = await client.ask("GET", "/readyz")
+        assert plain.body == b"ok\ninvariance: output doesn't depend on company\n"
+        server.door.house.is_draining = True
+        client = Client(server.connect())
+        answer = await client.ask("GET", "/readyz", Accept="application/json")
+        assert (answer.status, json.loads(answer.body)) == (
+            503,
+            {
+                "ready": False,
+                "alive": True,
+                "reasons": [{"cause": "draining", "reason": "the server is shutting down"}],
+                "invariance": "output doesn't depend on company",
+            },
+        )

@@ -5,9 +5,10 @@ Plain values, the same for the async and the blocking client. They know nothing 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
-from attrs import frozen
+from attrs import field, frozen
 
 from seedance_wire.messages import StageTiming, TokenLogprob, Usage
 
@@ -64,6 +65,7 @@ class Completion:
         logprobs: One entry a token, where ``logprobs=True`` was asked for.
         id: The stream's number in its session.
         session_id: The session, for ``continues``.
+        extra: The request's labels, as given.
     """
 
     text: str
@@ -74,3 +76,4 @@ class Completion:
     logprobs: tuple[TokenLogprob, ...] = ()
     id: int = 0
     session_id: str = ""
+    extra: Mapping[str, object] = field(factory=dict, eq=False)

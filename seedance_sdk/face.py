@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar
 
 from seedance_sdk.circuit_breaker import CircuitChange, CircuitState
@@ -102,7 +102,7 @@ class StreamFace:
         self._reading = reading
 
     def __repr__(self) -> str:
-        last = self._reading.last
+        last = self._reading.received.last
         end = (last.finish_reason if last else None) or "open"
         return f"<{type(self).__name__} {self.id}: {len(self.text)} characters, {end}>"
 
@@ -136,17 +136,22 @@ class StreamFace:
     @property
     def text(self) -> str:
         """Everything received so far, of a resumed stream what came after its bookmark."""
-        return self._reading.text
+        return self._reading.received.text
 
     @property
     def last_id(self) -> int:
         """Id of the last chunk received; before the first 0, or what the bookmark says."""
-        return self._reading.last_id
+        return self._reading.received.last_id
 
     @property
     def received_bytes(self) -> int:
         """The offset of the chunk that comes next: UTF-8 bytes of the answer before it."""
-        return self._reading.received_bytes
+        return self._reading.received.bytes
+
+    @property
+    def extra(self) -> Mapping[str, object]:
+        """The request's labels, as given."""
+        return self._reading.extra
 
     def cancel(self) -> None:
         """Asks the server to end the answer, and waits for nothing.

@@ -82,7 +82,7 @@ class EarlierTurn(Protocol):
 
 
 class ResumeOptions(TypedDict, total=False):
-    """What bounds the wait for an answer."""
+    """What belongs to a call, whatever it asks for: what bounds the wait, and labels."""
 
     timeout: float
     """Longest silence from the server, in seconds, before the first piece and between two; 120 by default.
@@ -91,6 +91,9 @@ class ResumeOptions(TypedDict, total=False):
     deadline: float | None
     """Seconds from the call after which the answer is of no use. Then the generation is cancelled and
     `DeadlineExceeded` raised. None for no bound."""
+    extra: Mapping[str, object] | None
+    """Labels of yours, such as a user or a purpose, to be found again as ``extra`` of the stream and of the
+    completion. They are not sent."""
 
 
 class Options(SamplingOptions, ResumeOptions, total=False):
@@ -102,6 +105,11 @@ class Options(SamplingOptions, ResumeOptions, total=False):
     """The answer that this request goes on from: a stream, a completion, or a stream's number in the current
     session. The server puts the exact tokens of that conversation before the input, which then holds only
     what is new."""
+    idempotency_key: str | bytes | None
+    """Names the request: however often it is sent under this key, also by another process after a crash, the
+    server makes and charges one answer, and gives that one out again for a day. By default each call has a
+    new one, which covers all that this client sends again by itself. A text of any length, or 16 to 64 bytes.
+    The same key with other content is refused, `IdempotencyMismatch`."""
     durability: Literal["committed", "none"] | None
     """``committed``: each piece is on the server's disk before it is sent, so that the stream survives a lost
     connection and a killed server. ``none``: the stream is lost with its connection. By default what the

@@ -6,14 +6,27 @@ Must not know of connections.
 
 from __future__ import annotations
 
-import math
-import operator
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, SupportsIndex
 
-from attrs import frozen
+from attrs import field, frozen
 
+from seedance_sdk.arguments import (
+    biases,
+    choice,
+    integer,
+    integers,
+    labels,
+    number,
+    request_key,
+    seconds,
+    text,
+    texts,
+    time_left,
+    truth,
+    wrong,
+)
 from seedance_sdk.errors import InvalidRequest
 from seedance_sdk.options import EarlierTurn, Message
 from seedance_wire.bookmark import Bookmark
@@ -33,9 +46,6 @@ __all__ = [
 DEFAULT_TIMEOUT_S = 120.0
 """Longest silence: a long prompt on a busy CPU server can take a minute before its first token."""
 
-MAX_DEADLINE_S = 1e9
-"""Thirty years: what has no deadline says none. Picked so that milliseconds fit every clock and encoding."""
-
 IDEMPOTENCY_KEY_BYTES = 16
 
 
@@ -49,12 +59,14 @@ class Request:
         deadline_s: Seconds from the call, or None.
         session_id: The session in which it continues a stream, "" for the current one; None where it
             continues none.
+        extra: The caller's labels.
     """
 
     submit: Submit
     timeout_s: float
     deadline_s: float | None
     session_id: str | None = None
+    extra: Mapping[str, object] = field(factory=dict, repr=False)
 
 
 @frozen(kw_only=True)
@@ -65,11 +77,13 @@ class ResumeRequest:
         bookmark: From where.
         timeout_s: Longest silence, in seconds.
         deadline_s: Seconds from the call, or None.
+        extra: The caller's labels.
     """
 
     bookmark: Bookmark
     timeout_s: float
     deadline_s: float | None
+    extra: Mapping[str, object] = field(factory=dict, repr=False)
 
 
 def resume_request(bookmark: object, options: Mapping[str, object]) -> ResumeRequest:
@@ -85,13 +99,13 @@ def resume_request(bookmark: object, options: Mapping[str, object]) -> ResumeReq
         except InvalidBookmarkError as error:
             raise InvalidRequest(str(error), field="bookmark") from None
     if not isinstance(bookmark, Bookmark):
-        raise _wrong("bookmark", "a bookmark or its text", bookmark)
-    times = {"timeout": _seconds, "deadline": _time_left}
-    checked = _checked(options, times)
+        raise wrong("bookmark", "a bookmark or its text", bookmark)
+    checked = _checked(options, _OF_THE_CALL)
     return ResumeRequest(
         bookmark=bookmark,
         timeout_s=checked.get("timeout", DEFAULT_TIMEOUT_S),
         deadline_s=checked.get("deadline"),
+        extra=checked.get("extra", {}),
     )
 
 
@@ -129,24 +143,28 @@ def complete_request(
     if (prompt is None) == (token_ids is None):
         raise TypeError("give exactly one of prompt and token_ids")
     if prompt is not None:
-        return _request(options, random_bytes, prompt=_text("prompt", prompt))
-    return _request(options, random_bytes, token_ids=_integers("token_ids", token_ids))
+        return _request(options, random_bytes, prompt=text("prompt", prompt))
+    return _request(options, random_bytes, token_ids=integers("token_ids", token_ids))
 
 
 def _request(options: Mapping[str, object], random_bytes: Callable[[int], bytes], **content: Any) -> Request:
-    checked = _checked(options, _SAMPLING | _OTHER)
+    checked = _checked(options, _SAMPLING | _OF_THE_CALL | _OTHER)
     sampling = {name: checked.pop(name) for name in _SAMPLING if name in checked}
     timeout_s = checked.pop("timeout", DEFAULT_TIMEOUT_S)
     deadline_s = checked.pop("deadline", None)
+    extra = checked.pop("extra", {})
+    key = checked.pop("idempotency_key", None) or random_bytes(IDEMPOTENCY_KEY_BYTES)
     session_id, checked["continues"] = checked.pop("continues", (None, None))
     submit = Submit(
         sequence_id=0,
-        idempotency_key=random_bytes(IDEMPOTENCY_KEY_BYTES),
+        idempotency_key=key,
         sampling=Sampling(**sampling),
         **checked,
         **content,
     )
-    return Request(submit=submit, timeout_s=timeout_s, deadline_s=deadline_s, session_id=session_id)
+    return Request(
+        submit=submit, timeout_s=timeout_s, deadline_s=deadline_s, session_id=session_id, extra=extra
+    )
 
 
 def _checked(
@@ -175,9 +193,9 @@ def _turn(message: object, where: str) -> ChatMessage:
     if not isinstance(name, str | None):
         raise InvalidRequest(f"{where}.name must be text", field=f"{where}.name")
     return ChatMessage(
-        role=_text(f"{where}.role", role),
+        role=text(f"{where}.role", role),
         content=_content(message.get("content"), f"{where}.content"),
-        name=name if name is None else _text(f"{where}.name", name),
+        name=name if name is None else text(f"{where}.name", name),
     )
 
 
@@ -185,142 +203,61 @@ def _content(content: object, where: str) -> str | None:
     if content is None:
         return None
     if isinstance(content, str):
-        return _text(where, content)
+        return text(where, content)
     if not isinstance(content, Sequence) or isinstance(content, bytes | bytearray):
         raise InvalidRequest(f"{where} must be text or a list of text parts", field=where)
     pieces = []
     for index, part in enumerate(content):
-        text = part.get("text") if isinstance(part, Mapping) and part.get("type") == "text" else None
-        if not isinstance(text, str):
+        piece = part.get("text") if isinstance(part, Mapping) and part.get("type") == "text" else None
+        if not isinstance(piece, str):
             raise InvalidRequest(
                 f'{where}[{index}] must be {{"type": "text", "text": …}}', field=f"{where}[{index}]"
             )
-        pieces.append(text)
-    return _text(where, "".join(pieces))
-
-
-def _wrong(name: str, wanted: str, value: object) -> TypeError:
-    return TypeError(f"{name} must be {wanted}, not {type(value).__name__}")
-
-
-def _text(name: str, value: object) -> str:
-    if not isinstance(value, str):
-        raise _wrong(name, "text", value)
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        message = f"{name} holds a lone surrogate at character {error.start}, which no UTF-8 text can"
-        raise InvalidRequest(message, field=name) from None
-    return value
-
-
-def _number(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _wrong(name, "a number", value)
-    try:
-        return float(value)
-    except OverflowError:
-        raise InvalidRequest(f"{name} is too large", field=name) from None
-
-
-def _integer(name: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, SupportsIndex):  # NumPy's integers are welcome
-        raise _wrong(name, "an integer", value)
-    number = operator.index(value)
-    if not -(2**63) <= number < 2**63:
-        raise InvalidRequest(f"{name} does not fit 64 bits", field=name)
-    return number
-
-
-def _truth(name: str, value: object) -> bool:
-    if not isinstance(value, bool):
-        raise _wrong(name, "True or False", value)
-    return value
-
-
-def _texts(name: str, value: object) -> tuple[str, ...]:
-    if isinstance(value, str):
-        return (_text(name, value),)
-    if not isinstance(value, Iterable) or isinstance(value, bytes | bytearray):
-        raise _wrong(name, "text or a list of texts", value)
-    return tuple(_text(name, item) for item in value)
-
-
-def _integers(name: str, value: object) -> tuple[int, ...]:
-    if not isinstance(value, Iterable) or isinstance(value, str | bytes | bytearray):
-        raise _wrong(name, "a list of integers", value)
-    return tuple(_integer(name, item) for item in value)
-
-
-def _biases(name: str, value: object) -> dict[int, float]:
-    if not isinstance(value, Mapping):
-        raise _wrong(name, "a mapping from token id to bias", value)
-    return {_integer(name, token_id): _number(name, bias) for token_id, bias in value.items()}
-
-
-def _seconds(name: str, value: object) -> float:
-    seconds = _number(name, value)
-    if not seconds > 0 or math.isnan(seconds):
-        raise InvalidRequest(f"{name} must be more than 0 seconds", field=name)
-    return seconds
-
-
-def _time_left(name: str, value: object) -> float:
-    seconds = _seconds(name, value)
-    if seconds > MAX_DEADLINE_S:
-        raise InvalidRequest(f"{name} must be at most {MAX_DEADLINE_S:g} seconds", field=name)
-    return seconds
+        pieces.append(piece)
+    return text(where, "".join(pieces))
 
 
 def _earlier_turn(name: str, value: object) -> tuple[str, int]:
     if isinstance(value, EarlierTurn):
         return value.session_id, value.id
     if isinstance(value, bool) or not isinstance(value, SupportsIndex):
-        raise _wrong(name, "a stream, a completion or a stream's number", value)
-    return "", _integer(name, value)
-
-
-def _choice(
-    kind: type[Durability | OnDisconnect],
-) -> Callable[[str, object], Durability | OnDisconnect]:
-    def check(name: str, value: object) -> Durability | OnDisconnect:
-        try:
-            return kind(value)
-        except ValueError:
-            choices = ", ".join(repr(choice.value) for choice in kind)
-            raise InvalidRequest(f"{name} must be one of {choices}, not {value!r}", field=name) from None
-
-    return check
+        raise wrong(name, "a stream, a completion or a stream's number", value)
+    return "", integer(name, value)
 
 
 _SAMPLING: dict[str, Callable[[str, object], Any]] = {
-    "temperature": _number,
-    "top_p": _number,
-    "top_k": _integer,
-    "min_p": _number,
-    "seed": _integer,
-    "stop": _texts,
-    "stop_token_ids": _integers,
-    "max_tokens": _integer,
-    "min_tokens": _integer,
-    "ignore_eos": _truth,
-    "repetition_penalty": _number,
-    "presence_penalty": _number,
-    "frequency_penalty": _number,
-    "logit_bias": _biases,
-    "logprobs": _truth,
-    "top_logprobs": _integer,
+    "temperature": number,
+    "top_p": number,
+    "top_k": integer,
+    "min_p": number,
+    "seed": integer,
+    "stop": texts,
+    "stop_token_ids": integers,
+    "max_tokens": integer,
+    "min_tokens": integer,
+    "ignore_eos": truth,
+    "repetition_penalty": number,
+    "presence_penalty": number,
+    "frequency_penalty": number,
+    "logit_bias": biases,
+    "logprobs": truth,
+    "top_logprobs": integer,
+}
+
+_OF_THE_CALL: dict[str, Callable[[str, object], Any]] = {
+    "timeout": seconds,
+    "deadline": time_left,
+    "extra": labels,
 }
 
 _OTHER: dict[str, Callable[[str, object], Any]] = {
-    "model": _text,
-    "parse_special": _truth,
-    "timeout": _seconds,
-    "deadline": _time_left,
+    "model": text,
+    "parse_special": truth,
+    "idempotency_key": request_key,
     "continues": _earlier_turn,
-    "durability": _choice(Durability),
-    "on_disconnect": _choice(OnDisconnect),
-    "allow_fingerprint_change": _truth,
+    "durability": choice(Durability),
+    "on_disconnect": choice(OnDisconnect),
+    "allow_fingerprint_change": truth,
 }
 
 

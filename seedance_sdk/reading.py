@@ -7,6 +7,7 @@ says so. What a user holds is a face of it, see `stream` and `blocking`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 
 import trio
@@ -14,9 +15,9 @@ import trio
 from seedance_sdk.completion import Chunk, Completion
 from seedance_sdk.errors import DeadlineExceeded, RequestTimeout, SeedanceError, StreamClosed
 from seedance_sdk.generation import Generation
+from seedance_sdk.received import Received
 from seedance_sdk.stream_events import StreamEvents
 from seedance_wire.bookmark import Bookmark
-from seedance_wire.messages import TokenLogprob
 
 __all__ = ["Reading", "out_of_time"]
 
@@ -29,16 +30,16 @@ def out_of_time(deadline: float, timeout_s: float) -> DeadlineExceeded | Request
 
 
 class Reading:
-    """The reading of one stream. Properties may be read in any thread, all else happens on trio."""
+    """The reading of one stream. Properties may be read in any thread, all else happens on trio.
+
+    Attributes:
+        received: What its reader has had so far.
+    """
 
     def __init__(self, generation: Generation) -> None:
         self._generation = generation
         self._token = trio.lowlevel.current_trio_token()
-        self._pieces: dict[int, str] = {}  # by id
-        self._logprobs: dict[int, tuple[TokenLogprob, ...]] = {}
-        self._last: Chunk | None = None
-        self._before_last: Chunk | None = None
-        self._first_id, self._first_byte = generation.taken_id, generation.taken_bytes
+        self.received = Received(generation.taken_id, generation.taken_bytes)
 
     @property
     def id(self) -> int:
@@ -56,24 +57,14 @@ class Reading:
         return self._generation.reconnects
 
     @property
-    def text(self) -> str:
-        """Everything received so far."""
-        return "".join(tuple(self._pieces.values()))
+    def extra(self) -> Mapping[str, object]:
+        """The request's labels."""
+        return self._generation.request.extra
 
     @property
-    def last(self) -> Chunk | None:
-        """The last piece received."""
-        return self._last
-
-    @property
-    def last_id(self) -> int:
-        """Id of the last piece received."""
-        return self._last.id if self._last else self._first_id
-
-    @property
-    def received_bytes(self) -> int:
-        """UTF-8 bytes of the answer up to there."""
-        return self._last.offset + len(self._last.delta.encode()) if self._last else self._first_byte
+    def left(self) -> bool:
+        """Whether it was left before its end."""
+        return self._generation.discarding and not self.received.whole
 
     @property
     def bookmark(self) -> Bookmark:
@@ -87,7 +78,7 @@ class Reading:
 
     async def receive(self) -> Chunk | None:
         """Takes the next piece; see `AsyncStream.receive`."""
-        if self._last is not None and self._last.finish_reason is not None:
+        if self.received.whole:
             await trio.lowlevel.checkpoint()
             return None
         timeout_s = self._generation.request.timeout_s
@@ -99,23 +90,17 @@ class Reading:
                 self._generation.abandon(error)
                 raise error
         except SeedanceError as error:
-            error.partial = self.text
+            error.partial = self.received.text
             raise
         if chunk is not None:
-            self._pieces[chunk.id] = chunk.delta
-            if chunk.logprobs:
-                self._logprobs[chunk.id] = chunk.logprobs
-            self._before_last, self._last = self._last, chunk
+            self.received.add(chunk)
         return chunk
 
     def put_back(self, chunk: Chunk | None) -> None:
         """Undoes a `receive` whose caller never got the piece."""
         if chunk is not None:
             self._generation.put_back(chunk)
-            self._pieces.pop(chunk.id, None)
-            self._logprobs.pop(chunk.id, None)
-            if self._last is chunk:
-                self._last = self._before_last
+            self.received.take_back(chunk)
 
     async def collect(self) -> Completion:
         """Reads to the end; see `AsyncStream.collect`."""
@@ -124,18 +109,19 @@ class Reading:
                 pass
         finally:
             self.abandon()
-        last = self._last
+        last = self.received.last
         if last is None or last.finish_reason is None or last.usage is None or last.timing is None:
             raise StreamClosed("another reader took the end of this stream")
         return Completion(
             id=self.id,
             session_id=self.session_id,
-            text=self.text,
+            text=self.received.text,
             finish_reason=last.finish_reason,
             stop=last.stop,
             usage=last.usage,
             timing=last.timing,
-            logprobs=tuple(entry for entries in self._logprobs.values() for entry in entries),
+            logprobs=self.received.logprobs,
+            extra=self.extra,
         )
 
     def cancel(self) -> None:

@@ -26,7 +26,9 @@ def test_options_cover_the_wire_and_nothing_else() -> None:
     on_the_wire = {field.name for field in attrs.fields(Sampling)}
     assert set(typing.get_type_hints(SamplingOptions)) == on_the_wire
     assert set(parameters._SAMPLING) == on_the_wire
-    assert set(typing.get_type_hints(Options)) - on_the_wire == set(parameters._OTHER)
+    assert set(typing.get_type_hints(Options)) - on_the_wire == set(
+        parameters._OF_THE_CALL | parameters._OTHER
+    )
 
 
 def test_chat_request_carries_everything_given() -> None:
@@ -44,6 +46,7 @@ def test_chat_request_carries_everything_given() -> None:
             "deadline": 2.5,
             "timeout": 9,
             "parse_special": True,
+            "extra": {"user": 7},
         },
         random_bytes=bytes,
     )
@@ -58,7 +61,7 @@ def test_chat_request_carries_everything_given() -> None:
         seed=-5,
     )
     assert (submit.model, submit.parse_special, submit.idempotency_key) == ("m", True, bytes(16))
-    assert (request.timeout_s, request.deadline_s) == (9.0, 2.5)
+    assert (request.timeout_s, request.deadline_s, request.extra) == (9.0, 2.5, {"user": 7})
 
 
 def test_absent_and_none_leave_the_choice_to_the_server() -> None:
@@ -68,7 +71,11 @@ def test_absent_and_none_leave_the_choice_to_the_server() -> None:
     assert chat_request(HI, {"timeout": None}).timeout_s == parameters.DEFAULT_TIMEOUT_S
 
 
-@given(name=st.text().filter(lambda name: name not in parameters._SAMPLING | parameters._OTHER))
+@given(
+    name=st.text().filter(
+        lambda name: name not in parameters._SAMPLING | parameters._OF_THE_CALL | parameters._OTHER
+    )
+)
 def test_unknown_parameter_is_a_type_error(name: str) -> None:
     """A misspelt parameter is never dropped silently."""
     with pytest.raises(TypeError, match="unknown parameter"):
@@ -90,6 +97,8 @@ def test_unknown_parameter_is_a_type_error(name: str) -> None:
         ("logit_bias", [1]),
         ("model", 3),
         ("timeout", "1"),
+        ("idempotency_key", 7),
+        ("extra", "user"),
     ],
 )
 def test_wrong_type_is_a_type_error_that_names_the_parameter(name: str, value: object) -> None:
@@ -102,6 +111,9 @@ def test_wrong_type_is_a_type_error_that_names_the_parameter(name: str, value: o
     ("name", "value"),
     [
         ("seed", 2**63),
+        ("idempotency_key", bytes(15)),
+        ("idempotency_key", bytes(65)),
+        ("idempotency_key", "\ud800"),
         ("max_tokens", -(2**63) - 1),
         ("stop", "\ud800"),
         ("temperature", 10**400),
@@ -118,6 +130,16 @@ def test_value_that_cannot_travel_is_an_invalid_request(name: str, value: object
     with pytest.raises(InvalidRequest) as caught:
         chat_request(HI, {name: value})
     assert caught.value.field == name
+
+
+def test_request_has_a_key_of_its_own_or_the_callers() -> None:
+    """Two calls are two requests, unless their caller says that they are one."""
+    keys = {complete_request("x", None, {}).submit.idempotency_key for _ in range(3)}
+    assert len(keys) == 3
+    named = [complete_request("x", None, {"idempotency_key": "order 7"}).submit.idempotency_key for _ in "ab"]
+    assert named[0] == named[1]
+    assert len(named[0]) == 32
+    assert complete_request("x", None, {"idempotency_key": bytes(16)}).submit.idempotency_key == bytes(16)
 
 
 def test_nan_and_infinity_travel() -> None:
@@ -235,8 +257,9 @@ def test_resume_request_takes_a_bookmark_or_its_text() -> None:
         session_id="s", resume_token=b"t", stream_id=3, last_processed_id=5, offset=9, digest16=None
     )
     for given_as in (mark, mark.to_str()):
-        request = resume_request(given_as, {"timeout": 3, "deadline": 4})
+        request = resume_request(given_as, {"timeout": 3, "deadline": 4, "extra": {"a": 1}})
         assert (request.bookmark, request.timeout_s, request.deadline_s) == (mark, 3, 4)
+        assert request.extra == {"a": 1}
     assert resume_request(mark, {}).deadline_s is None
     with pytest.raises(InvalidRequest, match="not a bookmark"):
         resume_request("seedance-bookmark-9 {}", {})

@@ -10,8 +10,10 @@ It must not know what the bytes mean: no WebSocket, no HTTP.
 
 from __future__ import annotations
 
+import socket
+
 import trio
-from attrs import define, frozen
+from attrs import define, evolve, frozen
 
 __all__ = ["GuardLimits", "GuardStatistics", "GuardedStream"]
 
@@ -167,6 +169,16 @@ class GuardedStream(trio.abc.Stream):
         if not done:
             await self._trip("send_timeout_s")
         self._counts.sent_bytes += len(data)
+
+    def let_stand(self, timeout_s: float) -> None:
+        """From now on the peer may read nothing for so long: where nobody says that a reader lives, it is
+        the full buffers that hold its stream up.
+        """
+        self._limits = evolve(self._limits, send_timeout_s=timeout_s)
+        below = getattr(self._transport, "transport_stream", self._transport)  # under TLS
+        if isinstance(below, trio.SocketStream) and hasattr(socket, "TCP_USER_TIMEOUT"):
+            # The system would cut it before: this counts a window that stays shut as well as silence.
+            below.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(timeout_s * 1e3))
 
     async def wait_send_all_might_not_block(self) -> None:
         """Waits until the transport may take more."""

@@ -135,20 +135,29 @@ class SessionRegistry:
         """
         if session_id is not None and token is not None:
             try:
-                return await self._claim(tenant, session_id, token, claimant)
+                return await self.claim(tenant, session_id, token, claimant)
             except SessionNotFound:
                 _log.info("session not found", session=session_id)
-        return await self._create(tenant, claimant)
+        return await self.create(tenant, self._new_session_id(), self._entropy(_TOKEN_BYTES), claimant)
 
-    async def _create(self, tenant: str, claimant: Claimant) -> Entrance:
-        token = self._entropy(_TOKEN_BYTES)
-        new = NewSession(
-            session_id=self._new_session_id(), tenant=tenant, token_hash=hashlib.sha256(token).digest()
-        )
+    async def create(self, tenant: str, session_id: str, token: bytes, claimant: Claimant) -> Entrance:
+        """Gives a connection a new session of this name.
+
+        Raises:
+            ValueError: There is one of that name, or there was and its streams are remembered.
+            SessionLost, JournalError: The journal can't serve.
+        """
+        new = NewSession(session_id=session_id, tenant=tenant, token_hash=hashlib.sha256(token).digest())
         record = await self._journal.create_session(new)
         return self._hand_over(record, token, claimant, is_present=False)
 
-    async def _claim(self, tenant: str, session_id: str, token: bytes, claimant: Claimant) -> Entrance:
+    async def claim(self, tenant: str, session_id: str, token: bytes, claimant: Claimant) -> Entrance:
+        """Gives a connection the session that it names.
+
+        Raises:
+            SessionNotFound: There is none of this tenant, name and token.
+            Superseded, SessionLost, JournalError: As from `enter`.
+        """
         self._claims[session_id] += 1
         try:
             claimed = await self._journal.claim_session(session_id, tenant, hashlib.sha256(token).digest())

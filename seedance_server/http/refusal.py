@@ -18,13 +18,10 @@ from attrs import define, field
 from starlette.responses import Response
 
 from seedance_server.errors import RequestRefused
-from seedance_server.upgrade import HttpAnswer
+from seedance_server.upgrade import ERROR_HEADER, HttpAnswer
 from seedance_wire.messages import ErrorCode
 
 __all__ = ["ERROR_HEADER", "Refusal", "http_refusal", "refusal_of_answer", "refusal_of_request"]
-
-ERROR_HEADER = "Seedance-Error"
-"""Header of an answer that refuses new work; its value is that of an `ErrorCode`."""
 
 _INVALID = "invalid_request_error"
 _SERVER = "server_error"

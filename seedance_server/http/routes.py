@@ -15,7 +15,12 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from seedance_server.house import House
+from seedance_server.http.answer_routes import answer_routes
+from seedance_server.http.answers import Answers
+from seedance_server.http.completions import completion_routes
 from seedance_server.http.health import health_routes
+from seedance_server.http.metrics import metrics_routes
+from seedance_server.http.models import model_routes
 from seedance_server.http.refusal import Refusal
 from seedance_server.http.tickets import ticket_routes
 from seedance_server.playground.page import page_routes
@@ -26,8 +31,13 @@ __all__ = ["all_routes"]
 
 def all_routes(house: House) -> list[BaseRoute]:
     """The routes, in the order in which they are tried."""
+    answers = Answers(house)
     return [
         *health_routes(house),
+        *metrics_routes(house),
+        *model_routes(house),
+        *completion_routes(house, answers),
+        *answer_routes(answers),
         *ticket_routes(house),
         *(page_routes() if house.config.playground == "on" else ()),
         Route(CHAT_PATH, _websocket_only, methods=["GET", "HEAD", "POST"]),

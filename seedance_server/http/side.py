@@ -48,7 +48,6 @@ class HttpSide:
     Attributes:
         open: Connections that have shown a key, or need none.
         requests: Requests so far.
-        refused: Those of them that were turned away at the door.
     """
 
     def __init__(self, house: House, app: ASGIApp, let_in: LetIn) -> None:
@@ -59,7 +58,6 @@ class HttpSide:
         self._left = trio.Event()
         self.open = 0
         self.requests = 0
-        self.refused = 0
 
     async def serve(self, guard: GuardedStream, visit: Visit, head: RequestHead, address: str) -> None:
         """Serves a connection from its first request on; the caller closes the stream.
@@ -71,6 +69,7 @@ class HttpSide:
             address: Of the peer.
         """
         config = self._house.config
+        guard.let_stand(config.http_send_timeout_s)
         limits = HttpLimits(
             max_head_bytes=config.max_head_bytes,
             max_body_bytes=config.max_message_bytes,
@@ -84,7 +83,7 @@ class HttpSide:
             connection.is_closing |= self._house.is_draining
             one = self._admit(connection, head, address)
             if isinstance(one, HttpAnswer):
-                self.refused += 1
+                self._house.note_refused(one)
                 _log.info("request refused", address=address, status=one.status, reason=one.body)
                 yield refusal_of_answer(one).response(), {}
             elif one is None:

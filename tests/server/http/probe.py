@@ -71,3 +71,56 @@ class Client:
         """Sends and reads."""
         await self.send(method, path, body, **headers)
         return await self.read()
+
+
+@frozen
+class Event:
+    """One server-sent event."""
+
+    id: str
+    data: str
+
+    def json(self) -> Any:
+        return json.loads(self.data)
+
+
+class Events:
+    """An answer as events, read one after the other."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.comments: list[str] = []
+        self._text = ""
+        self._is_over = False
+
+    async def ask(self, method: str, path: str, body: Any = None, **headers: str) -> h11.Response:
+        """Sends a request and reads the head of its answer."""
+        await self.client.send(method, path, body, **headers)
+        response = await self.client.next_event()
+        assert isinstance(response, h11.Response), response
+        if response.status_code != 200:
+            self._text = (await self.client.next_event()).data.decode()
+            raise AssertionError((response.status_code, self._text))
+        return response
+
+    async def next(self) -> Event | None:
+        """The next event; None at the end of the answer."""
+        while True:
+            while "\n\n" not in self._text:
+                event = await self.client.next_event()
+                if not isinstance(event, h11.Data):
+                    assert isinstance(event, h11.EndOfMessage), event
+                    return None
+                self._text += event.data.decode()
+            block, _, self._text = self._text.partition("\n\n")
+            lines = dict(line.split(": ", 1) for line in block.splitlines())
+            if "data" in lines:
+                return Event(lines.get("id", ""), lines["data"])
+            self.comments.append(lines[""])
+
+    async def rest(self) -> list[Event]:
+        """All that follow."""
+        events = []
+        while (event := await self.next()) is not None:
+            events.append(event)
+        return events

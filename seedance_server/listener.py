@@ -15,7 +15,7 @@ import errno
 import os
 import resource
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
 import trio
@@ -23,7 +23,7 @@ import trio
 from seedance_server.errors import ListenError
 from seedance_server.lobby import Lobby, Visit
 
-__all__ = ["accept_forever", "descriptor_budget", "listen"]
+__all__ = ["Reception", "accept_forever", "descriptor_budget", "listen"]
 
 _log = structlog.get_logger(__name__)
 
@@ -121,6 +121,43 @@ async def accept_forever(
                 raise
             # No checkpoint from here, or the room could be gone again.
             nursery.start_soon(serve_stream, stream, lobby.enter(address), address)
+
+
+class Reception:
+    """Takes the connections of some listeners, and can end all of them together.
+
+    Args:
+        listeners: The listening sockets; owned from here on.
+        lobby: Where a new connection needs a place.
+        serve_stream: Serves one connection; never raises.
+    """
+
+    def __init__(
+        self,
+        listeners: Sequence[trio.SocketListener],
+        lobby: Lobby,
+        serve_stream: Callable[[trio.abc.Stream, Visit, str], Awaitable[None]],
+    ) -> None:
+        self._listeners = listeners
+        self._lobby = lobby
+        self._serve_stream = serve_stream
+        self._scope = trio.CancelScope()
+        self._over = trio.Event()
+
+    async def run(self) -> None:
+        """Runs until `end`."""
+        try:
+            with self._scope:
+                async with trio.open_nursery() as nursery:
+                    for listener in self._listeners:
+                        nursery.start_soon(accept_forever, listener, self._lobby, self._serve_stream, nursery)
+        finally:
+            self._over.set()
+
+    async def end(self) -> None:
+        """Takes no more and ends what there is: each connection still says goodbye, in its bound."""
+        self._scope.cancel()
+        await self._over.wait()
 
 
 def _prepare(stream: trio.SocketStream) -> str:

@@ -18,8 +18,10 @@ from pathlib import Path
 import trio
 from attrs import define, field
 
-__all__ = ["ServerProcess", "free_port", "server_process"]
+__all__ = ["SCRIPTED", "ServerProcess", "free_port", "server_process"]
 
+SCRIPTED = (str(Path(__file__).parents[2] / "bench" / "scripted_server.py"),)
+"""The command of a server without a model, whose answers are numbers; it takes ``--step-ms=…`` as well."""
 _READY = "seedance-server ready on "
 _LOOK_S = 0.02
 START_TIMEOUT_S = 300.0
@@ -44,6 +46,7 @@ class ServerProcess:
         port: Where it listens in each life.
         kills: How often it was killed.
         starts: Lives so far.
+        command: What the interpreter is given before the flags.
     """
 
     arguments: tuple[str, ...]
@@ -51,6 +54,7 @@ class ServerProcess:
     port: int = field(factory=free_port)
     kills: int = 0
     starts: int = 0
+    command: tuple[str, ...] = ("-m", "seedance_server")
     _process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -83,7 +87,7 @@ class ServerProcess:
             (self.directory / f"err-{self.starts}").open("wb") as err,
         ):
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "seedance_server", "--port", str(self.port), *self.arguments],
+                [sys.executable, *self.command, "--port", str(self.port), *self.arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
@@ -110,15 +114,20 @@ class ServerProcess:
         assert self.is_running, f"it ended by itself:\n{self.log}"
         self._process.send_signal(signal.SIGKILL)
         self.kills += 1
-        await self._reap()
+        await self.wait()
 
     async def stop(self) -> int:
         """Asks it to end with SIGTERM; returns its exit status."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGTERM)
-        return await self._reap()
+        self.signal(signal.SIGTERM)
+        return await self.wait()
 
-    async def _reap(self) -> int:
+    def signal(self, number: int) -> None:
+        """Sends it a signal."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    async def wait(self) -> int:
+        """Returns its exit status, once it has ended."""
         assert self._process is not None
         process = self._process
         return await trio.to_thread.run_sync(lambda: process.wait(STOP_TIMEOUT_S))
@@ -131,9 +140,11 @@ class ServerProcess:
 
 
 @asynccontextmanager
-async def server_process(directory: Path, *arguments: str) -> AsyncIterator[ServerProcess]:
+async def server_process(
+    directory: Path, *arguments: str, command: tuple[str, ...] = ("-m", "seedance_server")
+) -> AsyncIterator[ServerProcess]:
     """A server that is ready; it is gone when the block is left, however often it was started."""
-    server = ServerProcess(arguments, directory)
+    server = ServerProcess(arguments, directory, command=command)
     try:
         server.start()
         await server.wait_ready()

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from seedance_server.errors import ListenError
-from seedance_server.listener import accept_forever, descriptor_budget, listen
+from seedance_server.listener import Reception, accept_forever, descriptor_budget, listen
 from seedance_server.lobby import Lobby
 
 
@@ -141,3 +141,32 @@ async def test_two_listeners_share_the_last_place(autojump_clock) -> None:
     for pair in pairs:
         for stream in pair:
             await stream.aclose()
+
+
+async def test_reception_ends_its_connections_and_waits_for_their_last_words() -> None:
+    """What they hold is given back before what it is given back to goes."""
+    said = []
+
+    async def serve_stream(stream, _visit, _address) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.lowlevel.checkpoint()
+                said.append("goodbye")
+                await stream.aclose()
+
+    listeners = await listen("127.0.0.1", 0)
+    address = listeners[0].socket.getsockname()
+    reception = Reception(listeners, Lobby(10, 10), serve_stream)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(reception.run)
+        clients = [await trio.open_tcp_stream(*address) for _ in range(3)]
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        await reception.end()
+        assert said == ["goodbye"] * 3
+        with pytest.raises(OSError, match=r"[Rr]efused|connect"):
+            await trio.open_tcp_stream(*address)
+        await reception.end()  # once more is no harm
+    for client in clients:
+        await client.aclose()

@@ -118,9 +118,9 @@ class Events:
                 return Event(lines.get("id", ""), lines["data"])
             self.comments.append(lines[""])
 
-    async def rest(self) -> list[Event]:
-        """All that follow."""
-        events = []
+    async def rest(self, events: list[Event] | None = None) -> list[Event]:
+        """All that follow, behind those that are there already."""
+        events = [] if events is None else events
         while (event := await self.next()) is not None:
             events.append(event)
         return events

@@ -30,6 +30,7 @@ GROUPS = {
     "test": (
         *(*TEST_TOOLS, "build", "setuptools", "grpcio-tools", "mypy-protobuf", "mypy", "kosoku"),
         "opentelemetry-sdk",  # reads what the SDK exports
+        "playwright",  # drives a Chromium that is there already, over the playground
     ),
     "lint": (*TEST_TOOLS, "codespell", "import-linter", "mypy", "nox", "ruff", "types-protobuf"),
     "fuzz": ("atheris",),

@@ -54,8 +54,8 @@ class JournalLimits:
         reopen_attempts: Attempts to open the file again after it failed, before waiting callers are told.
         reopen_pause_s: Pause before the second of them, doubled for each next.
         reopen_interval_s: Between attempts after that; the journal recovers without a restart.
-        checkpoint_pages: Pages of SQLite's log, 4 KiB each, that are moved into the file between two commits:
-            SQLite's own default. Fewer make more commits wait, more make them wait longer.
+        checkpoint_bytes: SQLite's log is moved into the file between two commits once it is so long: SQLite's
+            own default. Less makes more commits wait, more makes them wait longer.
         check_bytes: Files up to this size are checked whole when they are opened: about a second's work.
         close_timeout_s: For the last commit and for closing the file.
     """
@@ -88,7 +88,7 @@ class JournalLimits:
     reopen_attempts: int = 3
     reopen_pause_s: float = 0.05
     reopen_interval_s: float = 5.0
-    checkpoint_pages: int = 1_000
+    checkpoint_bytes: int = 4_096_000
     check_bytes: int = 268_435_456
     close_timeout_s: float = 5.0
 

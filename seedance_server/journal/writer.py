@@ -1,7 +1,8 @@
 """The one writer of the SQLite file: a batch of operations becomes a commit.
 
-Everything here runs on the writer's thread. A savepoint around each operation lets one that is refused leave
-no trace while the others of its commit go on. What a storage error means is decided here:
+Everything here runs on the writer's thread. An operation that is refused leaves no trace, and the others of
+its commit go on: hardly ever is one, so a batch runs bare first, and only if one was it runs once more with a
+savepoint around each. What a storage error means is decided here:
 
 - full: nothing was written. Room is made (ballast, then the oldest ended streams) and the caller tries again.
 - anything else of SQLite's: if it came from COMMIT the outcome is unknown, since a flush that failed may have
@@ -29,13 +30,16 @@ from seedance_server.journal.limits import JournalLimits
 from seedance_server.journal.operation import Batch, Outcome
 from seedance_server.journal.records import Space
 from seedance_server.journal.retention import make_room
-from seedance_server.journal.schema import close_connection, open_writer
+from seedance_server.journal.schema import close_connection, open_writer, page_size
 from seedance_server.journal.session_rows import release_all
 from seedance_server.journal.transaction import Transaction
 
 __all__ = ["DiskFull", "FileSystem", "StorageFailed", "Writer"]
 
 _log = structlog.get_logger(__name__)
+
+_REFUSALS = (JournalRefusal, apsw.ConstraintError, ArithmeticError, TypeError, ValueError)
+"""Refused, or a bug of the caller: its own business, the others' rows are sound."""
 
 
 class DiskFull(Exception):  # noqa: N818 - between the writer and its journal; callers see JournalFull
@@ -106,15 +110,17 @@ class Writer:
         self._checked_ms: int | None = None
         self.space = Space()
         self._to_fence: set[str] = set()
-        self._log_pages = 0
+        self._log_bytes = 0
+        self._page_bytes = 0
 
     def _connect(self) -> apsw.Connection:
         db = open_writer(self._path, self._limits, vfs=self._files.vfs, synchronous=self._files.synchronous)
+        self._page_bytes = page_size(db)
         db.set_wal_hook(self._note_log)
         return db
 
     def _note_log(self, _db: apsw.Connection, _name: str, pages: int) -> int:
-        self._log_pages = pages
+        self._log_bytes = pages * self._page_bytes
         return apsw.SQLITE_OK
 
     def open(self, now_ms: int) -> None:
@@ -198,13 +204,17 @@ class Writer:
     def _run(self, batch: Batch, now_ms: int) -> list[Outcome]:
         transaction = self._transaction(now_ms)
         db = transaction.db
+        try:
+            return [Outcome(operation.run(transaction)) for operation in batch]
+        except _REFUSALS:
+            db.execute("ROLLBACK")
+            db.execute("BEGIN IMMEDIATE")
         outcomes = []
         for operation in batch:
             db.execute("SAVEPOINT operation")
             try:
                 outcomes.append(Outcome(operation.run(transaction)))
-            except (JournalRefusal, apsw.ConstraintError, ArithmeticError, TypeError, ValueError) as error:
-                # Refused, or a bug of the caller: its own business, the others' rows are sound.
+            except _REFUSALS as error:
                 db.execute("ROLLBACK TO operation")
                 outcomes.append(Outcome(error=error))
             db.execute("RELEASE operation")
@@ -222,7 +232,7 @@ class Writer:
     @property
     def wants_checkpoint(self) -> bool:
         """Whether the log has grown enough to be moved into the file."""
-        return self._log_pages >= self._limits.checkpoint_pages
+        return self._log_bytes >= self._limits.checkpoint_bytes
 
     def checkpoint(self) -> None:
         """Moves the log into the file. On its own, so that no commit waits for it that is done already.
@@ -230,7 +240,7 @@ class Writer:
         Raises:
             StorageFailed: As in `commit`.
         """
-        self._log_pages = 0
+        self._log_bytes = 0
         if self._db is None:
             return
         try:

@@ -21,7 +21,7 @@ from tests.server.journal.faulty_vfs import FaultyVfs, PowerLoss
 from tests.server.journal.journal_made import LIMITS, frames_from, new_session, new_stream
 
 POINTS = os.environ.get("SEEDANCE_POWER_LOSS_POINTS", "40")
-PATIENT = evolve(LIMITS, checkpoint_pages=24)
+PATIENT = evolve(LIMITS, checkpoint_bytes=24 * 1_024)
 """Checkpoints often, so that many moments lie in one."""
 SESSIONS = ("a", "b", "c")
 COMMITS = 40

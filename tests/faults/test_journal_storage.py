@@ -31,7 +31,7 @@ from tests.server.journal.journal_made import (
 )
 
 FAULTS = int(os.environ.get("SEEDANCE_STORAGE_FAULTS", "25"))
-BUSY_DISK = evolve(LIMITS, checkpoint_pages=24, reopen_interval_s=1)
+BUSY_DISK = evolve(LIMITS, checkpoint_bytes=24 * 1_024, reopen_interval_s=1)
 APPENDS = 24
 CODES = {
     "write": apsw.SQLITE_IOERR_WRITE,

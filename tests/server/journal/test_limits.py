@@ -14,7 +14,7 @@ def test_limits_fit_each_other():
     assert limits.max_frame_bytes <= limits.queued_bytes
     assert limits.session_s < limits.retention_s < limits.idempotency_s
     # Moving the log and deleting a portion each need as much as the log may hold.
-    assert limits.ballast_bytes >= 2 * 4_096 * limits.checkpoint_pages
+    assert limits.ballast_bytes >= 2 * limits.checkpoint_bytes
 
 
 def test_every_limit_has_its_reason():

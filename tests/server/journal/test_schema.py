@@ -9,9 +9,9 @@ import apsw
 import pytest
 from attrs import evolve
 
-from seedance_server.journal import stream_rows
+from seedance_server.journal import schema, stream_rows
 from seedance_server.journal.errors import JournalUnusable
-from seedance_server.journal.schema import APPLICATION_ID, SCHEMA_VERSION, open_reader, open_writer
+from seedance_server.journal.schema import APPLICATION_ID, SCHEMA_VERSION, open_reader, open_writer, page_size
 from tests.server.journal.journal_made import LIMITS
 
 
@@ -73,13 +73,25 @@ def test_damaged_file_is_refused(path: Path):
     db = open_writer(path, LIMITS)
     db.execute("INSERT INTO sessions VALUES('s', 't', zeroblob(32), 1, 0, 1, 0, NULL)")
     root = db.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'sessions'").get
+    size = page_size(db)
     db.close()
     content = bytearray(path.read_bytes())
-    content[(root - 1) * 4_096 : root * 4_096] = b"\xff" * 4_096
+    content[(root - 1) * size : root * size] = b"\xff" * size
     path.write_bytes(content)
     with pytest.raises(JournalUnusable, match="damaged"):
         open_writer(path, LIMITS)
     open_writer(path, evolve(LIMITS, check_bytes=0)).close()
+
+
+def test_file_keeps_its_page_size(path: Path, monkeypatch: pytest.MonkeyPatch):
+    """One of a server that wrote larger pages is used as it is."""
+    with monkeypatch.context() as then:
+        then.setattr(schema, "_PAGE_BYTES", 4_096)
+        open_writer(path, LIMITS).close()
+    for file, expected in ((path, 4_096), (path.with_name("new.db"), 1_024)):
+        db = open_writer(file, LIMITS)
+        assert page_size(db) == expected
+        db.close()
 
 
 _OLDEST = """

@@ -26,7 +26,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def writer(path: Path) -> Iterator[Writer]:
-    writer = Writer(path, evolve(LIMITS, busy_timeout_s=0.01, checkpoint_pages=30), FileSystem())
+    writer = Writer(path, evolve(LIMITS, busy_timeout_s=0.01, checkpoint_bytes=60 * 1_024), FileSystem())
     writer.open(0)
     writer.commit([Operation(lambda tx: session_rows.create_session(tx, new_session()))], 0)
     writer.commit([Operation(lambda tx: stream_rows.submit(tx, "s", 1, new_stream()))], 0)
@@ -41,6 +41,9 @@ def _count(path: Path) -> int:
     return count
 
 
+_ADD = "INSERT INTO early_messages SELECT 'whole', 1 + count(*) FROM early_messages RETURNING sequence_id"
+
+
 def test_refusal_takes_back_what_its_operation_did(path: Path, writer: Writer):
     """A half-done operation leaves no row in the commit of the others."""
 
@@ -48,14 +51,13 @@ def test_refusal_takes_back_what_its_operation_did(path: Path, writer: Writer):
         tx.change("INSERT INTO early_messages VALUES('half', 1)")
         raise StreamNotFound(1)
 
-    def whole(tx: Transaction) -> str:
-        tx.change("INSERT INTO early_messages VALUES('whole', 1)")
-        return "done"
+    def whole(tx: Transaction) -> int:
+        return tx.row(_ADD)[0]
 
-    outcomes = writer.commit([Operation(whole), Operation(half)], 1)
-    assert outcomes[0].value == "done"
-    assert isinstance(outcomes[1].error, StreamNotFound)
-    assert _count(path) == 1
+    outcomes = writer.commit([Operation(whole), Operation(half), Operation(whole), Operation(half)], 1)
+    assert [outcome.value for outcome in outcomes] == [1, None, 2, None]
+    assert [type(outcome.error) for outcome in outcomes[1::2]] == [StreamNotFound, StreamNotFound]
+    assert _count(path) == 2
 
 
 def test_lock_of_another_process_is_waited_for_and_then_told(path: Path, writer: Writer):

@@ -3,10 +3,11 @@
 Begin with `SeedanceClient`, or with `AsyncSeedanceClient` on trio and asyncio.
 """
 
-from seedance_sdk.blocking import SeedanceClient, Stream
+from seedance_sdk.blocking import Conversation, SeedanceClient, Stream
 from seedance_sdk.circuit_breaker import CircuitChange, CircuitState
 from seedance_sdk.client import AsyncSeedanceClient
 from seedance_sdk.completion import Chunk, Completion, FinishReason, StageTiming, TokenLogprob, Usage
+from seedance_sdk.conversation import AsyncConversation
 from seedance_sdk.errors import (
     Abandoned,
     AuthenticationError,
@@ -65,6 +66,7 @@ from seedance_wire.bookmark import Bookmark
 __all__ = [
     "Abandoned",
     "AnswerFigures",
+    "AsyncConversation",
     "AsyncSeedanceClient",
     "AsyncStream",
     "AuthenticationError",
@@ -79,6 +81,7 @@ __all__ = [
     "ConnectionFailed",
     "ConnectionLost",
     "ContextLengthExceeded",
+    "Conversation",
     "CursorAhead",
     "DeadlineExceeded",
     "Distribution",

@@ -11,8 +11,10 @@ from types import TracebackType
 from typing import Literal, Self, Unpack, overload
 
 from seedance_sdk.completion import Chunk, Completion
+from seedance_sdk.conversation import ConversationFace, make_dialogue
+from seedance_sdk.dialogue import Dialogue, WhenLost
 from seedance_sdk.face import ClientFace, StreamFace
-from seedance_sdk.options import Message, Options, ResumeOptions
+from seedance_sdk.options import Message, Options, ResumeOptions, TextPart
 from seedance_sdk.parameters import Request, ResumeRequest, chat_request, complete_request, resume_request
 from seedance_sdk.portal import Portal
 from seedance_sdk.reading import Reading
@@ -20,7 +22,7 @@ from seedance_sdk.sessions import Sessions
 from seedance_sdk.stream_events import StreamEvent
 from seedance_wire.bookmark import Bookmark
 
-__all__ = ["Events", "SeedanceClient", "Stream"]
+__all__ = ["Conversation", "Events", "SeedanceClient", "Stream"]
 
 
 class Stream(StreamFace):
@@ -94,6 +96,40 @@ class Events:
         if event is None:
             raise StopIteration
         return event
+
+
+class Conversation(ConversationFace):
+    """A conversation for plain threads; see `AsyncConversation` for what both have in common."""
+
+    def __init__(self, portal: Portal[Sessions], dialogue: Dialogue) -> None:
+        super().__init__(portal, dialogue)
+        self._portal = portal
+
+    @overload
+    def say(
+        self,
+        content: str | Sequence[TextPart],
+        *,
+        stream: Literal[False] = False,
+        **options: Unpack[Options],
+    ) -> Completion: ...
+    @overload
+    def say(
+        self, content: str | Sequence[TextPart], *, stream: Literal[True], **options: Unpack[Options]
+    ) -> Stream: ...
+    @overload
+    def say(
+        self, content: str | Sequence[TextPart], *, stream: bool, **options: Unpack[Options]
+    ) -> Completion | Stream: ...
+    def say(
+        self, content: str | Sequence[TextPart], *, stream: bool = False, **options: Unpack[Options]
+    ) -> Completion | Stream:
+        """Says something as the user, and gets the answer; see `AsyncConversation.say`."""
+        said = self._dialogue
+        if not stream:
+            return self._portal.call(lambda sessions: said.answer(sessions.begin, content, {**options}))
+        reading = self._portal.call(lambda sessions: said.begin(sessions.begin, content, {**options}))
+        return Stream(self._portal, reading)
 
 
 class SeedanceClient(ClientFace):
@@ -170,6 +206,18 @@ class SeedanceClient(ClientFace):
     ) -> Completion | Stream:
         """Continues a text or token ids; see `AsyncSeedanceClient.complete`."""
         return self._start(complete_request(prompt, token_ids, options), stream=stream)
+
+    def conversation(
+        self,
+        *,
+        system: str | None = None,
+        messages: Sequence[Message] = (),
+        when_lost: WhenLost = "resend",
+        **options: Unpack[Options],
+    ) -> Conversation:
+        """Begins a conversation; see `AsyncSeedanceClient.conversation`."""
+        dialogue = make_dialogue(system, messages, when_lost, options)
+        return Conversation(self._portal, dialogue)
 
     def resume(self, bookmark: Bookmark | str, **options: Unpack[ResumeOptions]) -> Stream:
         """Goes on with a stream that this or another client has begun; see `AsyncSeedanceClient.resume`."""

@@ -12,6 +12,8 @@ from types import TracebackType
 from typing import Literal, Self, Unpack, overload
 
 from seedance_sdk.completion import Completion
+from seedance_sdk.conversation import AsyncConversation, make_dialogue
+from seedance_sdk.dialogue import WhenLost
 from seedance_sdk.errors import ClientClosed
 from seedance_sdk.face import ClientFace
 from seedance_sdk.options import Message, Options, ResumeOptions
@@ -131,6 +133,28 @@ class AsyncSeedanceClient(ClientFace):
         If cancelled, the generation is cancelled on the server.
         """
         return await self._start(complete_request(prompt, token_ids, options), stream=stream)
+
+    def conversation(
+        self,
+        *,
+        system: str | None = None,
+        messages: Sequence[Message] = (),
+        when_lost: WhenLost = "resend",
+        **options: Unpack[Options],
+    ) -> AsyncConversation:
+        """Begins a conversation, whose turns send only what is new; see `AsyncConversation`.
+
+        Args:
+            system: What the model is told first.
+            messages: What was said before, as `AsyncConversation.messages` has it, after ``system``.
+            when_lost: ``resend`` or ``raise``, for a server that has the context no more.
+            **options: As for `chat`, for every turn.
+
+        Raises:
+            TypeError: An option has an unknown name or a wrong type.
+        """
+        dialogue = make_dialogue(system, messages, when_lost, options)
+        return AsyncConversation(self._way, self._sessions, dialogue)
 
     async def resume(self, bookmark: Bookmark | str, **options: Unpack[ResumeOptions]) -> AsyncStream:
         """Goes on with a stream that this or another client, in any process, has begun.

@@ -39,6 +39,7 @@ class Reading:
     def __init__(self, generation: Generation) -> None:
         self._generation = generation
         self._token = trio.lowlevel.current_trio_token()
+        self._failed = False
         self.received = Received(generation.taken_id, generation.taken_bytes)
 
     @property
@@ -62,9 +63,9 @@ class Reading:
         return self._generation.request.extra
 
     @property
-    def left(self) -> bool:
-        """Whether it was left before its end."""
-        return self._generation.discarding and not self.received.whole
+    def unfinished(self) -> bool:
+        """Whether its reader can expect more of it."""
+        return not (self.received.whole or self._generation.discarding or self._failed)
 
     @property
     def bookmark(self) -> Bookmark:
@@ -90,6 +91,7 @@ class Reading:
                 self._generation.abandon(error)
                 raise error
         except SeedanceError as error:
+            self._failed = True
             error.partial = self.received.text
             raise
         if chunk is not None:

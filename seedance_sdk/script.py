@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from attrs import frozen
 
-from seedance_wire.messages import ErrorCode, FinishReason
+from seedance_wire.messages import ErrorCode, FinishReason, Flow, Status
 
-__all__ = ["Answer", "Cut", "Refusal"]
+__all__ = ["Answer", "Cut", "Piece", "Refusal"]
 
 
 @frozen
@@ -22,12 +24,16 @@ class Cut:
     reason: str = "closed by the script"
 
 
+Piece: TypeAlias = str | Cut | Status | Flow
+
+
 @frozen(init=False)
 class Answer:
     """What the model says to one request.
 
     Args:
-        *pieces: One DELTA frame for each text; a `Cut` ends the connection between two.
+        *pieces: One DELTA frame for each text; a `Cut` ends the connection between two. A `Status` or `Flow`
+            is told as it is, under the stream's own number whatever number it has.
         delay_s: Wait before each piece and before the end.
         finish_reason: How it ends.
         stop: The stop that ended it.
@@ -36,7 +42,7 @@ class Answer:
         endless: Never end, but wait to be cancelled.
     """
 
-    pieces: tuple[str | Cut, ...]
+    pieces: tuple[Piece, ...]
     delay_s: float
     finish_reason: FinishReason
     stop: str | int | None
@@ -45,7 +51,7 @@ class Answer:
 
     def __init__(
         self,
-        *pieces: str | Cut,
+        *pieces: Piece,
         delay_s: float = 0.0,
         finish_reason: FinishReason = FinishReason.STOP,
         stop: str | int | None = None,

@@ -14,7 +14,7 @@ from attrs import evolve, field, frozen
 
 from seedance_sdk.limits import Limits
 from seedance_sdk.memory_transport import MemoryWire
-from seedance_sdk.script import Answer, Refusal
+from seedance_sdk.script import Answer, Cut, Refusal
 from seedance_sdk.scripted_session import ScriptedSession, ScriptedStream
 from seedance_wire.connection import Connection, Event, InvalidSubmit
 from seedance_wire.errors import RemoteProtocolError
@@ -257,10 +257,13 @@ class ScriptedPeer:
                 if last_id == len(stream.frames):
                     if stream.has_ended():
                         return
-                    cut = await stream.advance()
-                    if cut is not None:
-                        self.close(cut.code, cut.reason)
+                    instead = await stream.advance()
+                    if isinstance(instead, Cut):
+                        self.close(instead.code, instead.reason)
                         return
+                    if instead is not None:
+                        await self.say(instead)
+                        continue
                     if stream.has_ended():
                         digest = stream.digest(len(stream.frames))[:16]
                         checkpoint = StreamCheckpoint(

@@ -21,10 +21,12 @@ from seedance_wire.messages import (
     ErrorCode,
     Final,
     FinishReason,
+    Flow,
     Flush,
     Frame,
     Refused,
     StageTiming,
+    Status,
     Usage,
 )
 
@@ -113,8 +115,8 @@ class ScriptedStream:
         """The client wants no more of it."""
         self._cancelled.set()
 
-    async def advance(self) -> Cut | None:
-        """Makes the next frame, or says that the connection is cut here.
+    async def advance(self) -> Cut | Flow | Status | None:
+        """Makes the next frame, or says what happens here instead.
 
         If cancelled, nothing has happened.
         """
@@ -135,6 +137,8 @@ class ScriptedStream:
         self._next_piece += 1
         if isinstance(piece, Cut):
             return piece
+        if isinstance(piece, Status | Flow):
+            return evolve(piece, stream_id=self.id)
         self._add(
             Delta(stream_id=self.id, id=self._next_id, epoch=1, offset=self._offset, text=piece),
             piece.encode(),

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import trio
 
@@ -25,10 +25,34 @@ from seedance_sdk.script import Answer, Cut, Refusal
 from seedance_sdk.scripted_peer import ScriptedPeer
 from seedance_sdk.scripted_session import ScriptedSession
 from seedance_sdk.transport import Transport
-from seedance_wire.messages import Ack, ErrorCode, Event, FinishReason, GoAway, Hello, Submit, UserEvent
+from seedance_wire.messages import (
+    Ack,
+    ErrorCode,
+    Event,
+    FinishReason,
+    Flow,
+    FlowAction,
+    GoAway,
+    Hello,
+    Phase,
+    Status,
+    Submit,
+    UserEvent,
+)
 from seedance_wire.messages import Limits as ServerLimits
 
-__all__ = ["Answer", "Cut", "ErrorCode", "FinishReason", "Refusal", "ScriptedServer"]
+__all__ = [
+    "Answer",
+    "Cut",
+    "ErrorCode",
+    "FinishReason",
+    "Flow",
+    "FlowAction",
+    "Phase",
+    "Refusal",
+    "ScriptedServer",
+    "Status",
+]
 
 
 class ScriptedServer:
@@ -80,7 +104,7 @@ class ScriptedServer:
         self.retry_after_ms: int | None = None
         self.durable = durable
         self._max_streams = max_streams
-        self._peers: list[ScriptedPeer] = []
+        self._peers: dict[ScriptedPeer, trio.lowlevel.TrioToken] = {}
         self._sessions: dict[str, tuple[ScriptedSession, ScriptedPeer]] = {}
         self._begun = 0
         self._up = True
@@ -97,7 +121,7 @@ class ScriptedServer:
         wire = MemoryWire()
         peer = ScriptedPeer(self, wire, endpoint.subprotocol, limits)
         failure: Exception | None = None
-        self._peers.append(peer)
+        self._peers[peer] = trio.lowlevel.current_trio_token()
         self.connections += 1
         try:
             async with trio.open_nursery() as nursery:
@@ -110,23 +134,27 @@ class ScriptedServer:
                     wire.at_client.close()  # whatever is being sent
                 nursery.cancel_scope.cancel()
         finally:
-            self._peers.remove(peer)
+            del self._peers[peer]
             self.connections -= 1
         if failure is not None:
             raise failure
 
-    async def go_away(self, reason: str = "the script says so") -> None:
+    async def go_away(self, reason: str = "the script says so", *, reconnect_to: str | None = None) -> None:
         """Says GOAWAY on every open connection; call it where the client runs."""
         for peer in list(self._peers):
-            await peer.say(GoAway(reason=reason))
+            await peer.say(GoAway(reason=reason, reconnect_to=reconnect_to))
 
     def close(self, code: int = 1006, reason: str = "") -> None:
-        """Closes every open connection with ``code``; call it where the client runs."""
-        for peer in list(self._peers):
-            peer.close(code, reason)
+        """Closes every open connection with ``code``; from another thread than the client's, soon."""
+        for peer, token in list(self._peers.items()):
+            if trio.lowlevel.in_trio_run() and trio.lowlevel.current_trio_token() is token:
+                peer.close(code, reason)
+            else:
+                with suppress(trio.RunFinishedError):
+                    token.run_sync_soon(peer.close, code, reason)
 
     def cut(self) -> None:
-        """Cuts every open connection without a goodbye; call it where the client runs."""
+        """Cuts every open connection without a goodbye; from any thread, as `close`."""
         self.close(1006, "cut by the script")
 
     def stop(self) -> None:

@@ -18,7 +18,7 @@ from attrs import Attribute, define, field, frozen
 from seedance_sdk.endpoint import complete_url
 from seedance_sdk.rendezvous import ranking
 
-__all__ = ["STICKY_S", "Affinity", "Edge", "EdgeRouter", "EdgeStatistics"]
+__all__ = ["STICKY_S", "Affinity", "Edge", "EdgeRouter", "EdgeStatistics", "Edges"]
 
 STICKY_S: Mapping[str, float] = MappingProxyType({"h2": 300.0, "http/1.1": 120.0})
 """How long an affinity keeps its endpoint, by protocol."""
@@ -79,6 +79,37 @@ class Affinity:
         return "\n".join((self.protocol, self.region or "", self.key))
 
 
+def _as_edges(edges: Iterable[str | Edge]) -> tuple[Edge, ...]:
+    return tuple(Edge(url=edge) if isinstance(edge, str) else edge for edge in edges)
+
+
+@frozen
+class Edges:
+    """Several endpoints of one service, in place of a client's URL.
+
+        SeedanceClient(Edges(["wss://a.example", "wss://b.example"]))
+
+    Attributes:
+        edges: URLs, or `Edge` where there is more to say.
+        affinity: What decides which of them; by default each client goes its own way.
+        shared_sessions: Whether they have one journal, so that a session which loses one of them goes on at
+            another. Where each has its own, sessions stay where they began, and only new ones go elsewhere.
+        sticky_s: How long an affinity keeps its endpoint, by protocol; others 120 s.
+    """
+
+    edges: tuple[Edge, ...] = field(converter=_as_edges)
+    affinity: Affinity | None = field(default=None, kw_only=True)
+    shared_sessions: bool = field(default=True, kw_only=True)
+    sticky_s: Mapping[str, float] = field(default=STICKY_S, kw_only=True)
+
+    def __attrs_post_init__(self) -> None:
+        urls = [edge.url for edge in self.edges]
+        if not urls:
+            raise ValueError("at least one endpoint is needed")
+        if len(set(urls)) < len(urls):
+            raise ValueError("an endpoint is given twice")
+
+
 @frozen(kw_only=True)
 class EdgeStatistics:
     """One endpoint, as the router sees it.
@@ -133,28 +164,13 @@ class EdgeRouter:
     """Decides for one client, or for all clients of one process.
 
     Args:
-        edges: All there are, each URL once.
-        sticky_s: Seconds that an affinity keeps its endpoint, by protocol; others 120.
-
-    Raises:
-        ValueError: There is none, or one of them twice.
+        edges: All there are.
     """
 
-    def __init__(self, edges: Iterable[Edge], *, sticky_s: Mapping[str, float] = STICKY_S) -> None:
-        self._standings: dict[str, _Standing] = {}
-        for edge in edges:
-            if edge.url in self._standings:
-                raise ValueError(f"{edge.url} is given twice")
-            self._standings[edge.url] = _Standing(edge)
-        if not self._standings:
-            raise ValueError("at least one endpoint is needed")
-        self._sticky_s = sticky_s
+    def __init__(self, edges: Edges) -> None:
+        self._edges = edges
+        self._standings = {edge.url: _Standing(edge) for edge in edges.edges}
         self._kept: OrderedDict[Affinity, tuple[str, float]] = OrderedDict()  # endpoint, and until when
-
-    @property
-    def edges(self) -> tuple[Edge, ...]:
-        """All there are, in the order given."""
-        return tuple(standing.edge for standing in self._standings.values())
 
     def choose(self, affinity: Affinity, now_s: float, wait_s: Callable[[str], float]) -> str:
         """Returns the URL of the endpoint to connect to.
@@ -181,14 +197,14 @@ class EdgeRouter:
 
     def _tiers(self, affinity: Affinity) -> Iterable[Sequence[str]]:
         """Yields those of its protocol in its region, all of its protocol, and all."""
-        edges = self.edges
+        edges = self._edges.edges
         fit = [edge for edge in edges if not edge.protocols or affinity.protocol in edge.protocols]
         yield [edge.url for edge in fit if affinity.region is not None and edge.region == affinity.region]
         yield [edge.url for edge in fit]
         yield [edge.url for edge in edges]
 
     def _keep(self, affinity: Affinity, url: str, now_s: float) -> None:
-        self._kept[affinity] = url, now_s + self._sticky_s.get(affinity.protocol, OTHER_STICKY_S)
+        self._kept[affinity] = url, now_s + self._edges.sticky_s.get(affinity.protocol, OTHER_STICKY_S)
         self._kept.move_to_end(affinity)
         if len(self._kept) > MAX_KEPT:
             self._kept.popitem(last=False)

@@ -60,7 +60,9 @@ class Endpoint:
     headers: Mapping[str, str] = field(repr=False)  # holds the key
 
     @classmethod
-    def of(cls, url: str, *, subprotocol: str, api_key: str | None, user_agent: str) -> Self:
+    def of(
+        cls, url: str, *, subprotocol: str, api_key: str | None, user_agent: str, canary: bool = False
+    ) -> Self:
         """Checks and completes what a user gave.
 
         Raises:
@@ -71,6 +73,8 @@ class Endpoint:
             raise ValueError(f"subprotocol must be one of {', '.join(SUBPROTOCOLS)}, not {subprotocol!r}")
         completed = complete_url(url)
         headers = {"User-Agent": user_agent}
+        if canary:
+            headers["X-Canary"] = "true"
         if api_key is not None:
             if not api_key or not api_key.isascii() or not api_key.isprintable() or " " in api_key:
                 raise ValueError("the API key must be printable ASCII without spaces")
@@ -107,7 +111,9 @@ class Endpoint:
         return f"{parts.path}?{parts.query}" if parts.query else parts.path
 
 
-def make_endpoint(url: str | None, api_key: str | None, subprotocol: str) -> Endpoint:
+def make_endpoint(
+    url: str | None, api_key: str | None, subprotocol: str, *, canary: bool = False
+) -> Endpoint:
     """Completes what a caller gave from the environment: ``SEEDANCE_URL`` and ``SEEDANCE_API_KEY``.
 
     Raises:
@@ -118,4 +124,5 @@ def make_endpoint(url: str | None, api_key: str | None, subprotocol: str) -> End
         subprotocol=subprotocol,
         api_key=api_key if api_key is not None else os.environ.get("SEEDANCE_API_KEY") or None,
         user_agent=f"seedance-sdk-python/{version('seedance-sdk')}",
+        canary=canary,
     )

@@ -12,7 +12,10 @@ from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar
 
 from seedance_sdk.circuit_breaker import CircuitChange, CircuitState
+from seedance_sdk.edges import Affinity, Edges
 from seedance_sdk.endpoint import make_endpoint
+from seedance_sdk.endpoints import Endpoints, EndpointStatistics
+from seedance_sdk.latency import LatencyObservatory
 from seedance_sdk.limits import Limits
 from seedance_sdk.portal import Portal
 from seedance_sdk.reading import Reading
@@ -37,7 +40,8 @@ class ClientFace:
     """A client, whatever its calls look like.
 
     Args:
-        url: ``ws://host:port/v1/chat`` or ``wss://…``; by default ``SEEDANCE_URL``, else localhost.
+        url: ``ws://host:port/v1/chat`` or ``wss://…``; by default ``SEEDANCE_URL``, else localhost. Or
+            several endpoints of one service: `Edges`.
         api_key: By default ``SEEDANCE_API_KEY``. Sent with the upgrade, never in the URL.
         limits: Every bound of the client.
         ssl_context: For ``wss``; by default Python's, which checks certificate and host name.
@@ -45,6 +49,9 @@ class ClientFace:
         on_reconnect: Called before each attempt to connect again, for logs and counters; must return soon.
             Except on trio it is called in the client's background thread.
         on_circuit_change: Called when the endpoint's circuit breaker opens, half opens or closes; the same.
+        latency: What it observes goes there; by default into an observatory of its own.
+        canary: Whether its requests try something out: connections say ``X-Canary: true``, for proxies to
+            route and servers to trace by, and its latency figures are kept apart.
         connector: Makes transports; for tests, see `seedance_sdk.testing`.
         clock: Stamps `Chunk.received_at`, in seconds.
         dice: Uniform in [0, 1): the jitter of the waits.
@@ -56,7 +63,7 @@ class ClientFace:
 
     def __init__(
         self,
-        url: str | None = None,
+        url: str | Edges | None = None,
         *,
         api_key: str | None = None,
         limits: Limits | None = None,
@@ -64,34 +71,57 @@ class ClientFace:
         subprotocol: str = "seedance.v1",
         on_reconnect: Callable[[ReconnectDetails], object] | None = None,
         on_circuit_change: Callable[[CircuitChange], object] | None = None,
+        latency: LatencyObservatory | None = None,
+        canary: bool = False,
         connector: Connector | None = None,
         clock: Callable[[], float] = time.monotonic,
         dice: Callable[[], float] = random.random,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        self._endpoint = make_endpoint(url, api_key, subprotocol)
+        first = url.edges[0].url if isinstance(url, Edges) else url
+        self._endpoint = make_endpoint(first, api_key, subprotocol, canary=canary)
+        self._edges = url if isinstance(url, Edges) else Edges([self._endpoint.url])
         self._limits = limits or Limits()
-        self._sessions = Sessions(
+        self._latency = latency or LatencyObservatory(clock=clock)
+        self._endpoints = Endpoints(
+            self._edges,
             self._endpoint,
-            self._limits,
             connector or WebSocketConnector(ssl_context),
+            self._limits,
+            self._latency,
+            affinity=Affinity(key=str(dice())) if len(self._edges.edges) > 1 else None,
+            canary=canary,
+            on_circuit_change=on_circuit_change,
+        )
+        self._sessions = Sessions(
+            self._endpoints,
+            self._limits,
             clock=clock,
             wall_clock=wall_clock,
             dice=dice,
             on_reconnect=on_reconnect,
-            on_circuit_change=on_circuit_change,
         )
         # Reports, the goodbye, the socket: each has its own bound, and the thread needs a moment around them.
         # Until its first call there is no thread; on trio there never is.
         self._portal = Portal(self._sessions, close_timeout_s=3 * self._limits.close_timeout_s + 1)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._endpoint.url}>"
+        return f"<{type(self).__name__} {', '.join(edge.url for edge in self._edges.edges)}>"
+
+    @property
+    def latency(self) -> LatencyObservatory:
+        """What was observed: ``print(client.latency.report())``. Any thread may ask."""
+        return self._latency
 
     @property
     def circuit(self) -> CircuitState:
-        """What the endpoint is trusted with; see `CircuitState`."""
-        return self._sessions.circuit
+        """What the first endpoint is trusted with; see `CircuitState`, and `endpoints` for several."""
+        return self.endpoints[0].circuit
+
+    @property
+    def endpoints(self) -> tuple[EndpointStatistics, ...]:
+        """Every endpoint as the client sees it, in the order given."""
+        return self._endpoints.statistics()
 
 
 class StreamFace:

@@ -17,9 +17,11 @@ from typing import Protocol
 import trio
 from attrs import frozen
 
+from seedance_sdk.answer_times import AnswerTimes
 from seedance_sdk.causes import error_of_wire
 from seedance_sdk.completion import Chunk, FinishReason
-from seedance_sdk.errors import ProtocolError, SeedanceError, StreamClosed, Unsupported
+from seedance_sdk.errors import ClientClosed, ProtocolError, SeedanceError, StreamClosed, Unsupported
+from seedance_sdk.latency_series import Outcome
 from seedance_sdk.limits import Limits
 from seedance_sdk.parameters import Request, ResumeRequest
 from seedance_sdk.stream_events import Reconnected, StreamEvents
@@ -66,6 +68,7 @@ class Generation:
         owner: The session.
         limits: Bounds of the buffer.
         clock: Seconds on a clock that does not go back; stamps arrivals.
+        times: Hears of what arrives, and of the end.
 
     Attributes:
         answered: Set when the request was accepted or refused, or the session ended.
@@ -78,6 +81,7 @@ class Generation:
         cancel_requested: Whether its session has been asked for a CANCEL.
         reconnects: How many times the connection was restored under it.
         events: What happens beside the text.
+        times: As given.
     """
 
     def __init__(
@@ -87,8 +91,10 @@ class Generation:
         owner: GenerationOwner,
         limits: Limits,
         clock: Callable[[], float],
+        times: AnswerTimes,
     ) -> None:
         self.request = request
+        self.times = times
         self.deadline = deadline
         self.answered = trio.Event()
         self.stream_id = 0
@@ -198,8 +204,12 @@ class Generation:
             frames = self._limits.max_buffered_frames
             raise ProtocolError(f"the server sent more than the window holds: over {frames} frames")
         self._last_id = frame.id
-        self._put.send_nowait(_Arrival(frame, self._clock()))
+        now = self._clock()
+        self._put.send_nowait(_Arrival(frame, now))
+        if isinstance(frame, Delta):
+            self.times.arrived(frame.id, frame.token_count, now)
         if last:
+            self.times.ended(_outcome(frame))
             self._end()
 
     def _end(self) -> None:
@@ -218,6 +228,7 @@ class Generation:
         """Ends it without a last frame; readers first get what has arrived. The first error counts."""
         if self._error is None and not self.ended:
             self._error = error
+        self.times.ended(Outcome.CANCELLED if isinstance(error, ClientClosed) else Outcome.FAILED)
         self._end()
         self.answered.set()
 
@@ -292,6 +303,7 @@ class Generation:
         """Its reader has left, and another will come: nothing is cancelled, nor acknowledged any more."""
         if not self.discarding:
             self.discarding = self.detached = True
+            self.times.ended(None)
             self._take.close()
 
     def abandon(self, reason: SeedanceError | None = None) -> None:
@@ -303,6 +315,7 @@ class Generation:
         if self.discarding:
             return
         self.discarding = True
+        self.times.ended(Outcome.CANCELLED if reason is None else Outcome.FAILED)
         self._left = reason or self._left
         last_id = 0
         while True:
@@ -314,6 +327,12 @@ class Generation:
         if last_id:
             self._owner.note_processed(self.stream_id, last_id)
         self.cancel()
+
+
+def _outcome(last: Frame) -> Outcome:
+    if isinstance(last, Flush) and last.final is not None:
+        return Outcome.CANCELLED if last.final.finish_reason.value == "cancelled" else Outcome.FINISHED
+    return Outcome.FAILED
 
 
 def _text_bytes(frame: Frame) -> int:

@@ -24,6 +24,7 @@ from seedance_wire.messages import (
     Durability,
     Error,
     Flow,
+    FlowAction,
     Flush,
     Frame,
     Refused,
@@ -81,6 +82,11 @@ class Generations:
         self.begin(generation)
         self._streams[stream_id] = generation
 
+    def note_disconnected(self) -> None:
+        """The connection is lost, or could not be made."""
+        for generation in self._live:
+            generation.times.disconnected()
+
     def note_attempt(self, details: ReconnectDetails) -> None:
         """The connection is lost, and is tried again."""
         for generation in self._live:
@@ -137,12 +143,17 @@ class Generations:
 
     def _resumed(self, resumed: Resumed, session_id: str) -> None:
         generation = self._streams.get(resumed.stream_id)
-        if generation is not None and not generation.stream_id:
-            generation.accept(resumed.stream_id, session_id, kept=True)
+        if generation is not None:
+            generation.times.goes_on(resumed.last_id)
+            if not generation.stream_id:
+                generation.accept(resumed.stream_id, session_id, kept=True)
 
     def _tell(self, event: Flow | Status) -> None:
-        if event.stream_id in self._streams:
-            self._streams[event.stream_id].events.add(event)
+        generation = self._streams.get(event.stream_id)
+        if generation is not None:
+            generation.events.add(event)
+            if isinstance(event, Flow):
+                generation.times.held_back(event.action is not FlowAction.RUN)
 
     def _deliver(self, frame: Frame) -> None:
         generation = self._streams.get(frame.stream_id)

@@ -31,6 +31,7 @@ _OUTCOMES = ("finished", "cancelled", "failed")
 _COUNTS: Mapping[str, str] = {
     "tokens": "Tokens that arrived",
     "replayed": "Tokens that arrived in the wake of a lost connection",
+    "paced": "Tokens that arrived while the server held back for a slow reader",
     "interrupted": "Answers that were under way when a connection was lost",
 }
 

@@ -42,7 +42,7 @@ class AnswerFigures:
         finished: Answers that came to their end.
         cancelled: Answers that this side ended.
         failed: Requests and answers that ended with an error.
-        tokens: Tokens that arrived, ``replayed`` ones included.
+        tokens: Tokens that arrived, ``replayed`` and ``paced`` ones included.
         ttft: From the call to the first token.
         itl: Between one token and the next; tokens that arrive together have gaps of zero.
         piece_gap: Between one piece of text and the next, whatever it holds.
@@ -50,9 +50,10 @@ class AnswerFigures:
         total: From the call to the last token of each finished answer.
         outage: From the last token, or the call, before a lost connection to the first token after it. None
             of the five above has any of this time in it.
-        interrupted: Answers that were under way when a connection was lost; they have no ``tpot`` or
-            ``total``.
-        replayed: Tokens that arrived in the wake of a lost connection, sent again or late.
+        interrupted: Answers that were under way when a connection was lost.
+        replayed: Tokens that arrived in the wake of a lost connection, or had been made for an earlier
+            reader. They have no gaps, and their answers no ``tpot`` and ``total``.
+        paced: Tokens that arrived while the server held back, as this side did not take them; the same.
         histogram: The gaps of ``itl`` by their length.
     """
 
@@ -68,6 +69,7 @@ class AnswerFigures:
     outage: Distribution
     interrupted: int
     replayed: int
+    paced: int
     histogram: tuple[HistogramBucket, ...]
 
     @property
@@ -164,8 +166,10 @@ def _answers_table(title: str, figures: AnswerFigures) -> Iterator[str]:
 def _outcome(figures: AnswerFigures) -> str:
     parts = [_count(figures.finished, "answer"), f"{figures.cancelled} cancelled"]
     parts += [f"{figures.failed} failed ({figures.error_rate:.2%})", _count(figures.tokens, "token")]
-    if figures.interrupted:
+    if figures.interrupted or figures.replayed:
         parts.append(f"{figures.interrupted} interrupted, with {_count(figures.replayed, 'token')} late")
+    if figures.paced:
+        parts.append(f"{_count(figures.paced, 'token')} held back by slow readers")
     return ", ".join(parts)
 
 

@@ -47,6 +47,7 @@ class LatencySeries:
         self._zero_gaps = 0  # between tokens that arrived together
         self._interrupted = 0
         self._replayed = 0
+        self._paced = 0
 
     def first(self, seconds: float, tokens: int) -> None:
         """The first tokens of an answer arrived, so long after the call."""
@@ -73,6 +74,12 @@ class LatencySeries:
             self._tokens += tokens
             self._replayed += tokens
 
+    def paced(self, tokens: int) -> None:
+        """Tokens arrived while the server held back, as they were not taken."""
+        with self._lock:
+            self._tokens += tokens
+            self._paced += tokens
+
     def interrupted(self) -> None:
         """An answer lost its connection for the first time."""
         with self._lock:
@@ -98,7 +105,7 @@ class LatencySeries:
         with self._lock, other._lock:
             for name in ("_ttft", "_piece_gap", "_tpot", "_total", "_outage"):
                 getattr(self, name).merge(getattr(other, name))
-            for name in ("_tokens", "_zero_gaps", "_interrupted", "_replayed"):
+            for name in ("_tokens", "_zero_gaps", "_interrupted", "_replayed", "_paced"):
                 setattr(self, name, getattr(self, name) + getattr(other, name))
             for outcome, count in other._outcomes.items():
                 self._outcomes[outcome] += count
@@ -122,6 +129,7 @@ class LatencySeries:
                 outage=self._outage.distribution(),
                 interrupted=self._interrupted,
                 replayed=self._replayed,
+                paced=self._paced,
                 histogram=_histogram(gaps.bucket_counts),
             )
 

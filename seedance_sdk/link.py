@@ -10,19 +10,19 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Protocol
 
 import trio
 
-from seedance_sdk.circuit import Circuit
 from seedance_sdk.circuit_breaker import ConnectionAttempt
 from seedance_sdk.errors import ConnectFailed, ConnectionLost, Diverged, ProtocolError, SeedanceError
 from seedance_sdk.limits import Limits
 from seedance_sdk.liveness import Liveness
 from seedance_sdk.outbox import Outbox
+from seedance_sdk.place import Place
 from seedance_sdk.reconnect import Outage, Reaction, ReconnectDetails, reaction_to
+from seedance_sdk.route import Route
 from seedance_sdk.transport import Transport
 from seedance_wire.client_session import ClientSession
 from seedance_wire.errors import DivergedError, RemoteProtocolError
@@ -57,13 +57,12 @@ class Link:
     """One session's connections.
 
     Args:
-        connect: Makes a transport when entered.
+        route: Where they go.
         core: The session as the protocol knows it.
         outbox: What it has to say.
         owner: What takes the events.
         limits: Every bound.
         outage: Decides about attempts.
-        circuit: Holds them back where the endpoint fails again and again.
         on_reconnect: Called before each wait for another connection.
 
     Attributes:
@@ -73,26 +72,25 @@ class Link:
 
     def __init__(
         self,
-        connect: Callable[[], AbstractAsyncContextManager[Transport]],
+        route: Route,
         core: ClientSession,
         outbox: Outbox,
         owner: LinkOwner,
         limits: Limits,
         outage: Outage,
-        circuit: Circuit,
         on_reconnect: Callable[[ReconnectDetails], object] | None,
     ) -> None:
         self.connected = False
         self.opened = trio.Event()
-        self._connect = connect
+        self._route = route
         self._core = core
         self._outbox = outbox
         self._owner = owner
         self._limits = limits
         self._outage = outage
-        self._circuit = circuit
         self._attempt = ConnectionAttempt()
-        self._liveness = Liveness(circuit, limits, needed=lambda: owner.needed > 0)
+        self._was_greeted = False  # on the present connection, or the last one
+        self._liveness = Liveness(limits, needed=lambda: owner.needed > 0)
         self._on_reconnect = on_reconnect
         self._wanted = trio.Event()
         self._over: SeedanceError | None = None  # why the present connection ended
@@ -108,11 +106,17 @@ class Link:
     async def run(self) -> SeedanceError | None:
         """Keeps connected while that is needed; returns why no more, None after the last word was said."""
         while True:
-            error = await self._attach()
+            place = self._route.choose()
+            error = await self._attach(place)
             if error is None or self._outbox.finishing:
                 return None
             lost_at = trio.current_time()
-            if not self.opened.is_set() or reaction_to(error) is Reaction.RAISE:
+            if reaction_to(error) is Reaction.RAISE:
+                return error
+            elsewhere = self._route.ended(error, greeted=self._was_greeted)
+            if not self.opened.is_set():
+                if elsewhere:
+                    continue  # each endpoint is tried once
                 return error
             if reaction_to(error) is Reaction.SHED:
                 self._owner.shed(error)
@@ -120,9 +124,13 @@ class Link:
                 self._wanted = trio.Event()
                 await self._wanted.wait()
                 self._outage.note_welcome()  # nobody missed it until now
-            now_s, hold_s = trio.current_time(), self._circuit.wait_s
+            hold_s = self._route.choose().circuit.wait_s
             details = self._outage.next_attempt(
-                error, now_s, streams=self._owner.needed, at_least_s=hold_s if hold_s < math.inf else 0.0
+                error,
+                trio.current_time(),
+                streams=self._owner.needed,
+                at_least_s=hold_s if hold_s < math.inf else 0.0,
+                elsewhere=elsewhere,
             )
             if details is None:
                 return self._given_up(error)
@@ -140,23 +148,24 @@ class Link:
 
     # ---- one connection
 
-    async def _attach(self) -> SeedanceError | None:
+    async def _attach(self, place: Place) -> SeedanceError | None:
         """Returns why the connection ended; None where this side had said its last word."""
         self._over = None
+        self._was_greeted = False
         self._greeted = trio.Event()
         now_s = trio.current_time()
         deadline = self._outage.deadline(now_s) if self.opened.is_set() else math.inf
         try:
             with trio.CancelScope(deadline=deadline) as self._patience:
-                self._attempt = await self._circuit.attempt()
-                async with self._connect() as transport:
+                self._attempt = await place.circuit.attempt()
+                async with place.connect() as transport:
                     await self._serve(transport)
             if self._patience.cancelled_caught:
                 self._end(ConnectFailed("the server did not answer in time"))
         except SeedanceError as error:
             self._end(error)
         finally:
-            self._circuit.ended(self._attempt, self._over)
+            place.circuit.ended(self._attempt, self._over)
             self._core.connection_lost()
             self._drain()  # what the loss itself has ended
             self._outbox.shut()
@@ -189,7 +198,8 @@ class Link:
                 waited = f"{self._limits.handshake_timeout_s:g} s"
                 self._end(ConnectFailed(f"the server did not answer HELLO within {waited}"))
                 nursery.cancel_scope.cancel()
-            nursery.start_soon(until_over, partial(self._liveness.watch, transport.ping, self._attempt))
+            watch = partial(self._liveness.watch, transport.ping, self._route.place, self._attempt)
+            nursery.start_soon(until_over, watch)
         if isinstance(self._over, ProtocolError | Diverged):
             await transport.aclose(self._over.close_code or 4400)
         else:
@@ -211,8 +221,9 @@ class Link:
 
     def note_welcome(self) -> None:
         """The server has greeted."""
-        self.connected = True
-        self._circuit.welcomed(self._attempt)
+        self.connected = self._was_greeted = True
+        self._route.place.circuit.welcomed(self._attempt)
+        self._route.greeted()
         self._patience.deadline = math.inf
         self._outage.note_welcome()
         self._outbox.open()
@@ -222,7 +233,7 @@ class Link:
     def note_progress(self) -> None:
         """The session did something of use."""
         self._outage.note_progress()
-        self._circuit.progressed(self._attempt)
+        self._route.place.circuit.progressed(self._attempt)
 
     def _end(self, error: SeedanceError) -> None:
         """Notes why the connection ended, or must; the first reason counts, the others follow from it."""

@@ -54,6 +54,7 @@ class MemoryTransport:
     """The client's end; see `seedance_sdk.transport.Transport`."""
 
     wire: MemoryWire
+    alpn_matched: None = None  # there is no TLS
 
     async def send(self, data: bytes | str) -> None:
         """Sends one message; waits while the queue is full."""

@@ -172,7 +172,13 @@ class Outage:
         return (now_s if self._began is None else self._began) + self._timeout_s
 
     def next_attempt(
-        self, error: SeedanceError, now_s: float, *, streams: int, at_least_s: float = 0.0
+        self,
+        error: SeedanceError,
+        now_s: float,
+        *,
+        streams: int,
+        at_least_s: float = 0.0,
+        elsewhere: bool = False,
     ) -> ReconnectDetails | None:
         """Decides about the next attempt.
 
@@ -181,6 +187,7 @@ class Outage:
             now_s: The present, in seconds on a clock that does not go back.
             streams: For the details.
             at_least_s: No attempt is made before; the circuit breaker's word.
+            elsewhere: The attempt goes to another endpoint, for which this one can't name a time.
 
         Returns:
             When to try, or None to give up: the error is final, or the time would be over before the attempt.
@@ -191,7 +198,7 @@ class Outage:
         if self._began is None:
             self._began = now_s
         asked_s = 0.0
-        if reaction is Reaction.WAIT:
+        if reaction is Reaction.WAIT and not elsewhere:
             asked_s = WAIT_S if error.retry_after_ms is None else error.retry_after_ms / 1000
         left_s = self._began + self._timeout_s - now_s - max(asked_s, at_least_s)
         if left_s < SHORTEST_S:

@@ -10,15 +10,15 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractContextManager
 from functools import partial
 from importlib.metadata import version
 
 import trio
 from attrs import evolve
 
+from seedance_sdk.answer_times import AnswerTimes
 from seedance_sdk.causes import error_of_close
-from seedance_sdk.circuit import Circuit
 from seedance_sdk.errors import (
     ClientClosed,
     InvalidRequest,
@@ -28,13 +28,14 @@ from seedance_sdk.errors import (
 )
 from seedance_sdk.generation import Generation
 from seedance_sdk.generations import Generations
+from seedance_sdk.latency_series import LatencySeries
 from seedance_sdk.limits import Limits
 from seedance_sdk.link import Link
 from seedance_sdk.outbox import Outbox
 from seedance_sdk.parameters import Request, ResumeRequest
 from seedance_sdk.reconnect import Outage, ReconnectDetails
 from seedance_sdk.report_sender import ReportSender
-from seedance_sdk.transport import Transport
+from seedance_sdk.route import Route
 from seedance_wire.bookmark import Bookmark
 from seedance_wire.client_session import ClientSession, StreamLost
 from seedance_wire.errors import LocalProtocolError, MessageTooLargeError
@@ -48,33 +49,29 @@ class Session:
     """One session; use it from one trio loop only.
 
     Args:
-        connect: Makes a transport when entered.
-        subprotocol: The encoding that the transports agree on.
+        route: Where its connections go.
+        subprotocol: The encoding that they agree on.
         limits: Every bound.
         clock: Seconds on a clock that does not go back; stamps arrivals.
-        circuit: The endpoint's, shared with the client's other sessions; None for one of its own.
         bookmark: The session to take over; None for a new one.
         dice: Uniform in [0, 1): the jitter of the waits.
         on_reconnect: Called before each wait for another connection.
-        on_redirect: Called with the address where a server that leaves sends its clients.
     """
 
     def __init__(
         self,
-        connect: Callable[[], AbstractAsyncContextManager[Transport]],
+        route: Route,
         subprotocol: str,
         limits: Limits,
         clock: Callable[[], float],
         *,
-        circuit: Circuit | None = None,
         bookmark: Bookmark | None = None,
         dice: Callable[[], float] = random.random,
         on_reconnect: Callable[[ReconnectDetails], object] | None = None,
-        on_redirect: Callable[[str], object] | None = None,
     ) -> None:
         self._limits = limits
         self._on_reconnect = on_reconnect
-        self._on_redirect = on_redirect
+        self._route = route
         self._lost_at: float | None = None  # without a connection since then
         self._clock = clock
         self._core = ClientSession(
@@ -87,10 +84,7 @@ class Session:
         self._first_bookmark = bookmark
         self._outbox = Outbox(self._core, limits.ack_interval_s)
         outage = Outage(limits.reconnect_timeout_s, dice=dice)
-        self._circuit = circuit or Circuit()
-        self._link = Link(
-            connect, self._core, self._outbox, self, limits, outage, self._circuit, self._note_attempt
-        )
+        self._link = Link(route, self._core, self._outbox, self, limits, outage, self._note_attempt)
         self.reports = ReportSender(self._core, self._outbox, want=self._link.want)
         self._waiting = 0  # for their turn to ask
         self._scope = trio.CancelScope()
@@ -161,14 +155,17 @@ class Session:
         self.reports.fail(self._error)
         self._link.opened.set()
         self._settled.set()
-        self._circuit.wake()
+        self._route.place.circuit.wake()
 
-    async def submit(self, request: Request, deadline: float) -> Generation | None:
+    async def submit(
+        self, request: Request, deadline: float, times: AnswerTimes | None = None
+    ) -> Generation | None:
         """Asks for a generation and waits until its stream begins.
 
         Args:
             request: What to ask.
             deadline: When the answer is of no use any more, on trio's clock.
+            times: Of the request, since its call; None where it begins now.
 
         Returns:
             The generation, or None where this session takes no requests for now and nothing was sent. One
@@ -186,14 +183,23 @@ class Session:
         self._raise_if_over()
         self._waiting += 1
         try:
-            turn = await self._circuit.turn(lambda: self.over or self._draining or self._link.connected)
+            turn = await self._turn()
         finally:
             self._waiting -= 1
         with turn:
-            return await self._ask(request, deadline)
+            return await self._ask(request, deadline, times)
 
-    async def _ask(self, request: Request, deadline: float) -> Generation | None:
-        generation = Generation(request, deadline, self, self._limits, self._clock)
+    async def _turn(self) -> AbstractContextManager[None]:
+        while True:
+            circuit = self._route.place.circuit
+            turn = await circuit.turn(lambda: self.over or self._draining or self._link.connected)
+            if self._route.place.circuit is circuit or self.over or self._draining:
+                return turn
+            with turn:  # the session has moved to another endpoint meanwhile
+                pass
+
+    async def _ask(self, request: Request, deadline: float, times: AnswerTimes | None) -> Generation | None:
+        generation = self._make(request, deadline, times)
         places = self._generations.places
         await places.acquire_on_behalf_of(generation)
         if self._draining:
@@ -206,7 +212,9 @@ class Session:
         await self._answered(generation)
         return generation if generation.sent else None
 
-    async def resume(self, request: ResumeRequest, deadline: float) -> Generation:
+    async def resume(
+        self, request: ResumeRequest, deadline: float, times: AnswerTimes | None = None
+    ) -> Generation:
         """Goes on with a stream of this session from a bookmark.
 
         Raises:
@@ -216,7 +224,7 @@ class Session:
         If cancelled, the generation is cancelled too.
         """
         self._raise_if_over()
-        generation = Generation(request, deadline, self, self._limits, self._clock)
+        generation = self._make(request, deadline, times)
         generation.sent = True
         number = request.bookmark.stream_id
         if not self._made_from(request.bookmark):
@@ -229,6 +237,16 @@ class Session:
         self._link.want()
         await self._answered(generation)
         return generation
+
+    def _make(
+        self, request: Request | ResumeRequest, deadline: float, times: AnswerTimes | None
+    ) -> Generation:
+        times = times or AnswerTimes(self._series, self._clock(), resumed=isinstance(request, ResumeRequest))
+        times.series = self._series
+        return Generation(request, deadline, self, self._limits, self._clock, times)
+
+    def _series(self) -> LatencySeries:
+        return self._route.place.series
 
     def _made_from(self, bookmark: Bookmark) -> bool:
         """Whether the session began with this very bookmark; true once."""
@@ -324,8 +342,8 @@ class Session:
             self._core.withdraw(number)
 
     def _move(self, event: GoAway) -> None:
-        if event.reconnect_to and self._on_redirect is not None:
-            self._on_redirect(event.reconnect_to)
+        if event.reconnect_to:
+            self._route.redirect(event.reconnect_to)
         self._draining = True
         self._settled = trio.Event()
         self._leave_if_drained()
@@ -339,6 +357,7 @@ class Session:
         """The connection is over; see `LinkOwner`."""
         if self._lost_at is None:
             self._lost_at = trio.current_time()
+        self._generations.note_disconnected()
         self._draining = False
         self._settled.set()
 

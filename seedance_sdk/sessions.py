@@ -15,12 +15,12 @@ from typing import Self
 
 import trio
 
-from seedance_sdk.circuit import Circuit
-from seedance_sdk.circuit_breaker import CircuitChange, CircuitState
+from seedance_sdk.answer_times import AnswerTimes
 from seedance_sdk.completion import Completion
-from seedance_sdk.endpoint import Endpoint
-from seedance_sdk.errors import ClientClosed, StreamNotFound
+from seedance_sdk.endpoints import Endpoints
+from seedance_sdk.errors import ClientClosed, SeedanceError, StreamNotFound
 from seedance_sdk.generation import Generation
+from seedance_sdk.latency_series import Outcome
 from seedance_sdk.limits import Limits
 from seedance_sdk.parameters import Request, ResumeRequest
 from seedance_sdk.reading import Reading, out_of_time
@@ -28,7 +28,6 @@ from seedance_sdk.reconnect import ReconnectDetails
 from seedance_sdk.reports import Reports
 from seedance_sdk.route import Route
 from seedance_sdk.session import Session
-from seedance_sdk.transport import Connector
 from seedance_wire.bookmark import Bookmark
 from seedance_wire.messages import UserEvent
 
@@ -41,35 +40,29 @@ class Sessions:
     Resource handling: use it as an async context manager, once; leaving it is bounded.
 
     Args:
-        endpoint: Where to connect and as whom.
+        endpoints: Where to connect and as whom.
         limits: Every bound.
-        connector: Makes transports.
         clock: Stamps arrivals, in seconds.
         wall_clock: Stamps reports, in seconds since 1970.
         dice: Uniform in [0, 1).
         on_reconnect: Called before each wait for another connection.
-        on_circuit_change: Called when the circuit breaker changes.
     """
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        endpoints: Endpoints,
         limits: Limits,
-        connector: Connector,
         *,
         clock: Callable[[], float],
         wall_clock: Callable[[], float],
         dice: Callable[[], float],
         on_reconnect: Callable[[ReconnectDetails], object] | None = None,
-        on_circuit_change: Callable[[CircuitChange], object] | None = None,
     ) -> None:
-        self._endpoint = endpoint
+        self._endpoints = endpoints
         self._limits = limits
         self._clock = clock
         self._dice = dice
         self._on_reconnect = on_reconnect
-        self._route = Route(endpoint, connector, limits)
-        self._circuit = Circuit(endpoint.url, on_circuit_change, open_max_s=limits.circuit_open_max_s)
         self._background: AbstractAsyncContextManager[trio.Nursery] | None = None
         self._nursery: trio.Nursery | None = None
         self._process = 0
@@ -84,11 +77,6 @@ class Sessions:
     def __iter__(self) -> Iterator[Session]:
         return iter(self._sessions)
 
-    @property
-    def circuit(self) -> CircuitState:
-        """What the endpoint is trusted with."""
-        return self._circuit.state
-
     # ---- requests
 
     async def begin(self, request: Request | ResumeRequest) -> Reading:
@@ -100,13 +88,22 @@ class Sessions:
 
         If cancelled, the generation is cancelled on the server.
         """
+        resumed = isinstance(request, ResumeRequest)
+        times = AnswerTimes(lambda: self._endpoints.choose().series, self._clock(), resumed=resumed)
+        try:
+            return await self._begin(request, times)
+        except SeedanceError:
+            times.ended(Outcome.FAILED)
+            raise
+
+    async def _begin(self, request: Request | ResumeRequest, times: AnswerTimes) -> Reading:
         deadline = float("inf")
         if request.deadline_s is not None:
             deadline = trio.current_time() + request.deadline_s
         with trio.move_on_at(min(trio.current_time() + request.timeout_s, deadline)) as scope:
             if isinstance(request, ResumeRequest):
-                return Reading(await self._holder_of(request.bookmark).resume(request, deadline))
-            return Reading(await self._submit(request, deadline))
+                return Reading(await self._holder_of(request.bookmark).resume(request, deadline, times))
+            return Reading(await self._submit(request, deadline, times))
         assert scope.cancelled_caught  # noqa: S101 - nothing else leads here
         raise out_of_time(deadline, request.timeout_s)
 
@@ -114,9 +111,9 @@ class Sessions:
         """Sends a request and waits for the whole answer; otherwise as `begin`."""
         return await (await self.begin(request)).collect()
 
-    async def _submit(self, request: Request, deadline: float) -> Generation:
+    async def _submit(self, request: Request, deadline: float, times: AnswerTimes) -> Generation:
         while True:
-            generation = await self._session_for(request).submit(request, deadline)
+            generation = await self._session_for(request).submit(request, deadline, times)
             if generation is not None:
                 return generation
 
@@ -178,15 +175,13 @@ class Sessions:
         for session in idle[: max(0, len(self._sessions) + 1 - self._limits.max_sessions)]:
             session.retire()
         session = Session(
-            self._route.connect,
-            self._endpoint.subprotocol,
+            Route(self._endpoints),
+            self._endpoints.subprotocol,
             self._limits,
             self._clock,
-            circuit=self._circuit,
             bookmark=bookmark,
             dice=self._dice,
             on_reconnect=self._on_reconnect,
-            on_redirect=self._route.redirect,
         )
         self._sessions.append(session)
         nursery.start_soon(self._run, session)

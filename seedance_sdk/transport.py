@@ -28,6 +28,7 @@ from seedance_sdk.errors import (
 )
 from seedance_sdk.guard import GuardedStream
 from seedance_sdk.limits import Limits
+from seedance_wire.compression import longest_packed
 
 __all__ = ["Connector", "Transport", "WebSocketConnector", "WebSocketTransport"]
 
@@ -36,6 +37,7 @@ __all__ = ["Connector", "Transport", "WebSocketConnector", "WebSocketTransport"]
 _MESSAGE_QUEUE_SIZE = 8
 # Larger reads of tiny frames would hold up the loop: about 8 µs a frame.
 _RECEIVE_BYTES = 16_384
+_ALPN = "http/1.1"
 # Probe after 15 s of silence, every 5 s, three times; and give up on what is sent and not confirmed after
 # 20 s.
 _KEEPALIVE = {
@@ -51,6 +53,10 @@ class Transport(Protocol):
 
     One task may send while another receives.
     """
+
+    @property
+    def alpn_matched(self) -> bool | None:
+        """Whether TLS agreed on the protocol that was asked for (ALPN); None where it was not asked."""
 
     async def send(self, data: bytes | str) -> None:
         """Sends one message. If cancelled, the connection is aborted: half a message is never followed.
@@ -89,9 +95,21 @@ class Connector(Protocol):
 
 
 class WebSocketTransport:
-    """A `Transport` over an open WebSocket."""
+    """A `Transport` over an open WebSocket.
 
-    def __init__(self, websocket: WebSocketConnection, stream: GuardedStream, limits: Limits) -> None:
+    Attributes:
+        alpn_matched: See `Transport`.
+    """
+
+    def __init__(
+        self,
+        websocket: WebSocketConnection,
+        stream: GuardedStream,
+        limits: Limits,
+        *,
+        alpn_matched: bool | None = None,
+    ) -> None:
+        self.alpn_matched = alpn_matched
         self._websocket = websocket
         self._stream = stream
         self._limits = limits
@@ -169,7 +187,8 @@ class WebSocketConnector:
                 websocket = await _upgrade(nursery, stream, endpoint, limits)
                 if websocket is not None:
                     try:
-                        yield WebSocketTransport(websocket, stream, limits)
+                        matched = self._alpn_matched(raw)
+                        yield WebSocketTransport(websocket, stream, limits, alpn_matched=matched)
                         finished = True
                     except Exception as error:  # noqa: BLE001 - carried around the nursery: it would wrap it
                         failure = error
@@ -205,8 +224,19 @@ class WebSocketConnector:
                 f"cannot connect to {endpoint.url}: {cause}", retryable=not distrusted
             ) from error
 
+    def _alpn_matched(self, stream: trio.abc.Stream) -> bool | None:
+        if not isinstance(stream, trio.SSLStream):
+            return None
+        agreed: str | None = stream.selected_alpn_protocol()
+        if agreed is None and self.ssl_context is not None:
+            return None  # a context of the caller's own, which may have asked for nothing
+        return agreed == _ALPN
+
     async def _encrypt(self, tcp: trio.SocketStream, endpoint: Endpoint) -> trio.abc.Stream:
-        context = self.ssl_context or ssl.create_default_context()
+        context = self.ssl_context
+        if context is None:
+            context = ssl.create_default_context()
+            context.set_alpn_protocols([_ALPN])
         tls = trio.SSLStream(tcp, context, server_hostname=endpoint.host, https_compatible=True)
         shaken = False
         try:
@@ -250,7 +280,7 @@ async def _upgrade(
                 subprotocols=[endpoint.subprotocol],
                 extra_headers=[(name.encode(), value.encode()) for name, value in endpoint.headers.items()],
                 message_queue_size=_MESSAGE_QUEUE_SIZE,
-                max_message_size=limits.max_message_bytes,
+                max_message_size=longest_packed(limits.max_message_bytes),
                 receive_buffer_size=_RECEIVE_BYTES,
             )
             race.cancel_scope.cancel()

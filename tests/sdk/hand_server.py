@@ -12,13 +12,18 @@ import trio
 import trio.testing
 from attrs import evolve
 
+from seedance_sdk.answer_times import AnswerTimes
+from seedance_sdk.edges import Edges
 from seedance_sdk.endpoint import Endpoint
+from seedance_sdk.endpoints import Endpoints
 from seedance_sdk.errors import SeedanceError
 from seedance_sdk.generation import Generation
+from seedance_sdk.latency import LatencyObservatory
 from seedance_sdk.limits import Limits
 from seedance_sdk.memory_transport import MemoryTransport, MemoryWire
 from seedance_sdk.parameters import Request, complete_request
 from seedance_sdk.reconnect import ReconnectDetails
+from seedance_sdk.route import Route
 from seedance_sdk.session import Session
 from seedance_sdk.transport import Transport
 from seedance_wire.bookmark import Bookmark
@@ -52,6 +57,12 @@ M = TypeVar("M", bound=Message)
 
 ENDPOINT = Endpoint.of("ws://x", subprotocol="seedance.v1", api_key=None, user_agent="test")
 FOREVER = float("inf")
+
+
+def unheard() -> AnswerTimes:
+    """The times of a generation that nobody asks about."""
+    series = LatencyObservatory().endpoint("ws://x").series(canary=False)
+    return AnswerTimes(lambda: series, 0.0)
 
 
 class HandServer:
@@ -261,7 +272,7 @@ async def running(
 ) -> AsyncIterator[Session]:
     bounds = limits or Limits()
     session = Session(
-        lambda: server(ENDPOINT, bounds),
+        Route(Endpoints(Edges([ENDPOINT.url]), ENDPOINT, server, bounds, LatencyObservatory())),
         "seedance.v1",
         bounds,
         trio.current_time,

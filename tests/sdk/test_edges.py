@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seedance_sdk.edges import MAX_KEPT, Affinity, Edge, EdgeRouter
+from seedance_sdk.edges import MAX_KEPT, Affinity, Edge, EdgeRouter, Edges
 
 A, B, C = (f"wss://{name}.example/v1/chat" for name in "abc")
 
@@ -27,13 +27,13 @@ def user(number: int) -> Affinity:
     return Affinity(key=f"user-{number}")
 
 
-def first_of(router: EdgeRouter, url: str) -> Affinity:
+def first_of(url: str) -> Affinity:
     """An affinity that goes to this endpoint of itself."""
-    return next(user(n) for n in range(1000) if choose(EdgeRouter(router.edges), user(n)) == url)
+    return next(user(n) for n in range(1000) if choose(edges(A, B, C), user(n)) == url)
 
 
 def edges(*urls: str) -> EdgeRouter:
-    return EdgeRouter(Edge(url=url) for url in urls)
+    return EdgeRouter(Edges(urls))
 
 
 def test_same_affinity_goes_to_the_same_endpoint_in_every_process() -> None:
@@ -57,14 +57,16 @@ def test_only_the_keys_of_an_endpoint_that_leaves_move(number: int, leaver: str)
 
 def test_keys_are_shared_by_weight() -> None:
     """An endpoint of weight 3 gets three times the keys of one of weight 1."""
-    router = EdgeRouter([Edge(url=A, weight=3), Edge(url=B)])
+    router = EdgeRouter(Edges([Edge(url=A, weight=3), B]))
     counts = Counter(choose(router, user(number)) for number in range(4000))
     assert 2850 < counts[A] < 3150
 
 
 def test_region_is_preferred_and_left_where_nothing_of_it_can_be_used() -> None:
     """A hint, no wall: another region is better than no answer."""
-    router = EdgeRouter([Edge(url=A, region="eu"), Edge(url=B, region="us"), Edge(url=C, region="eu")])
+    router = EdgeRouter(
+        Edges([Edge(url=A, region="eu"), Edge(url=B, region="us"), Edge(url=C, region="eu")])
+    )
     europeans = [Affinity(key=str(number), region="eu") for number in range(50)]
     assert {choose(router, each) for each in europeans} == {A, C}
     assert {choose(router, each, away={A, C}) for each in europeans} == {B}
@@ -74,9 +76,8 @@ def test_region_is_preferred_and_left_where_nothing_of_it_can_be_used() -> None:
 
 def test_protocol_decides_the_cluster_and_how_long_it_is_kept() -> None:
     """S27: h2 to one cluster for 300 s, http/1.1 to another for 120 s."""
-    router = EdgeRouter(
-        [Edge(url=A, protocols=("h2",)), Edge(url=B, protocols=("http/1.1",)), Edge(url=C, protocols=("h2",))]
-    )
+    clusters = [Edge(url=A, protocols=("h2",)), Edge(url=B, protocols=("http/1.1",))]
+    router = EdgeRouter(Edges([*clusters, Edge(url=C, protocols=("h2",))]))
     assert {choose(router, Affinity(key=str(n), protocol="h2")) for n in range(50)} == {A, C}
     assert {choose(router, user(n)) for n in range(50)} == {B}
     for protocol, stays_s in (("h2", 300), ("http/1.1", 120), ("other", 120)):
@@ -95,7 +96,7 @@ def test_protocol_decides_the_cluster_and_how_long_it_is_kept() -> None:
 def test_endpoint_that_fails_is_left_at_once() -> None:
     """Stickiness keeps nobody at an endpoint that can't be used."""
     router = edges(A, B, C)
-    affinity = first_of(router, A)
+    affinity = first_of(A)
     assert choose(router, affinity) == A
     assert choose(router, affinity, 1, away={A}) in {B, C}
 
@@ -103,7 +104,7 @@ def test_endpoint_that_fails_is_left_at_once() -> None:
 def test_where_none_can_be_used_the_one_with_the_shortest_wait_is_taken() -> None:
     """And nobody stays with it for that."""
     router = edges(A, B, C)
-    affinity = first_of(router, A)
+    affinity = first_of(A)
     assert router.choose(affinity, 0, {A: 9.0, B: 2.0, C: math.inf}.__getitem__) == B
     assert choose(router, affinity, 1) == A
 
@@ -130,7 +131,7 @@ def test_affinity_locks_on_above_98_percent_of_matches() -> None:
     """99 of 100 and it stays beyond its time, 98 and it is hashed again; a locked one that fails is left."""
     for misses, locked in ((1, True), (2, False)):
         router = edges(A, B, C)
-        affinity = first_of(router, A)
+        affinity = first_of(A)
         kept = choose(router, affinity, 0, away={A})
         for number in range(100):
             router.note_handshake(kept, 0.01, alpn_matched=number >= misses)
@@ -178,7 +179,7 @@ def test_what_is_remembered_is_bounded() -> None:
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: EdgeRouter([]),
+        lambda: Edges([]),
         lambda: edges(A, A),
         lambda: edges("wss://a.example", A),  # the same, completed
         lambda: Edge(url="http://a.example"),

@@ -24,6 +24,7 @@ from seedance_wire.messages import (
     Usage,
 )
 from seedance_wire.running_digest import RunningDigest
+from tests.sdk.hand_server import unheard
 
 
 class Owner:
@@ -62,6 +63,7 @@ def started(
         owner,
         limits or Limits(),
         clock=lambda: 7.5,
+        times=unheard(),
     )
     generation.accept(3, "s", kept=kept)
     return generation, owner
@@ -226,7 +228,8 @@ async def test_generation_abandoned_wakes_its_readers() -> None:
 async def test_generation_abandoned_before_it_began_is_cancelled_when_it_begins() -> None:
     """A caller that left while the request was on its way leaves nothing running."""
     owner = Owner()
-    generation = Generation(complete_request("x", None, {}), float("inf"), owner, Limits(), clock=lambda: 0.0)
+    request = complete_request("x", None, {})
+    generation = Generation(request, float("inf"), owner, Limits(), lambda: 0.0, unheard())
     generation.abandon()
     owner.cancels = 0
     generation.accept(3, "s", kept=True)
@@ -277,9 +280,8 @@ async def test_generation_loses_nothing_to_a_cancelled_read(autojump_clock: trio
 
 async def test_generation_deadline_is_what_is_left_of_it(autojump_clock: trio.testing.MockClock) -> None:
     """The server is told how much time remains when the request leaves, not when it was made."""
-    generation = Generation(
-        complete_request("x", None, {}), trio.current_time() + 2, Owner(), Limits(), clock=lambda: 0.0
-    )
+    request, deadline = complete_request("x", None, {}), trio.current_time() + 2
+    generation = Generation(request, deadline, Owner(), Limits(), lambda: 0.0, unheard())
     await trio.sleep(0.5)
     assert generation.deadline_ms == 1500
     await trio.sleep(5)

@@ -13,7 +13,7 @@ from seedance_wire.bookmark import Bookmark
 from seedance_wire.client_session import StreamLost
 from seedance_wire.messages import Accepted, Durability, ErrorCode, Flow, FlowAction, Refused, Resumed
 from seedance_wire.running_digest import RunningDigest
-from tests.sdk.hand_server import FOREVER, asked, delta, final
+from tests.sdk.hand_server import FOREVER, asked, delta, final, unheard
 
 
 class Owner:
@@ -42,7 +42,7 @@ class Counter:
 
 
 async def asking(generations: Generations, number: int, prompt: str = "x") -> Generation:
-    generation = Generation(asked(prompt), FOREVER, Owner(), Limits(), trio.current_time)
+    generation = Generation(asked(prompt), FOREVER, Owner(), Limits(), trio.current_time, unheard())
     generations.places.total_tokens = 8
     await generations.places.acquire_on_behalf_of(generation)
     generations.begin(generation)

@@ -96,17 +96,17 @@ async def test_circuit_opens_in_an_outage_and_closes_by_heartbeats(
         server.refusal = ConnectFailed("refused")
         server.cut()
         await trio.sleep(5)
-        assert session._circuit.state is CircuitState.OPEN
+        assert session._route.place.circuit.state is CircuitState.OPEN
         server.refusal = None
         await server.again()
         greeted_at = trio.current_time()
         await trio.testing.wait_all_tasks_blocked()
-        assert session._circuit.state is CircuitState.HALF_OPEN
+        assert session._route.place.circuit.state is CircuitState.HALF_OPEN
         await server.resume()
         await server.say(delta(1, 1, "on", 0))
         assert (await generation.receive()).delta == "on"
         await trio.sleep(5.5)
-        assert session._circuit.state is CircuitState.CLOSED
+        assert session._route.place.circuit.state is CircuitState.CLOSED
         assert len(server.wire.pings) == 5
         assert trio.current_time() - greeted_at == pytest.approx(5.5)
         waits = [later - earlier for earlier, later in pairwise(server.dialed_at)]
@@ -127,7 +127,7 @@ async def test_server_that_greets_and_answers_no_heartbeat_is_left_alone_again(
         await server.again()
         server.wire.answers_pings = False
         await trio.sleep(6.5)
-        assert session._circuit.state is CircuitState.OPEN
+        assert session._route.place.circuit.state is CircuitState.OPEN
 
 
 async def test_client_reports_its_circuit_and_holds_new_requests_back(

@@ -16,6 +16,7 @@ from seedance_sdk.limits import Limits
 from seedance_sdk.memory_transport import MemoryWire
 from seedance_sdk.script import Answer, Cut, Refusal
 from seedance_sdk.scripted_session import ScriptedSession, ScriptedStream
+from seedance_wire.capabilities import agreed_capabilities
 from seedance_wire.connection import Connection, Event, InvalidSubmit
 from seedance_wire.errors import RemoteProtocolError
 from seedance_wire.messages import (
@@ -165,6 +166,7 @@ class ScriptedPeer:
                 last_sequence_id=self._session.last_sequence_id,
                 model="scripted",
                 limits=self._server.limits(self._limits.max_message_bytes),
+                capabilities=agreed_capabilities(hello.capabilities, self._connection.capabilities),
                 retention_ms=3_600_000,
                 resume_window_ms=600_000,
             )

@@ -108,6 +108,7 @@ class Attachment:
             self._outbox,
             ack_level=self._requests.ack_level,
             interval_s=self._config.checkpoint_interval_ms / 1e3,
+            digest_interval_s=self._config.digest_interval_ms / 1e3,
             wall_clock=self._requests.wall_clock,
         )
         self._nursery.start_soon(self._checkpoints.run)

@@ -2,13 +2,15 @@
 
 A checkpoint follows news, at most one in an interval, and one goes out before a stream's last frame whatever
 the interval says. What it names was committed before: messages up to a number, and of each stream the last
-frame sent, which the client will just have applied when it reads this, so that it can compare digests.
+frame sent, which the client will just have applied when it reads this, so that it can compare digests. A
+digest takes as many bytes as several tokens, so those of streams that go on are said more rarely.
 
 It must not know how frames are sent or requests carried out.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import trio
@@ -29,6 +31,7 @@ class Checkpoints:
         outbox: Where they go.
         ack_level: What "committed" means here.
         interval_s: Least time between two.
+        digest_interval_s: Least time between two that name streams which go on.
         wall_clock: Seconds since 1970.
     """
 
@@ -39,12 +42,15 @@ class Checkpoints:
         *,
         ack_level: AckLevel,
         interval_s: float,
+        digest_interval_s: float,
         wall_clock: Callable[[], float],
     ) -> None:
         self._session = session
         self._outbox = outbox
         self._ack_level = ack_level
         self._interval_s = interval_s
+        self._digest_interval_s = digest_interval_s
+        self._digests_at_s = -math.inf
         self._wall_clock = wall_clock
         self._said_id = session.last_sequence_id
         self._streams: dict[int, StreamCheckpoint] = {}
@@ -61,16 +67,19 @@ class Checkpoints:
         """Some message of the client's was processed."""
         self._news.set()
 
-    def push(self) -> None:
-        """Says what is new, now.
+    def push(self, stream_id: int) -> None:
+        """Says what is new of the client's messages and of one stream, now.
 
         Raises:
             OutboxClosed: As from `Outbox.put_control`.
         """
+        entry = self._streams.pop(stream_id, None)
+        self._say(() if entry is None else (entry,))
+
+    def _say(self, streams: tuple[StreamCheckpoint, ...]) -> None:
         sequence_id = self._session.last_sequence_id
-        if sequence_id <= self._said_id and not self._streams:
+        if sequence_id <= self._said_id and not streams:
             return
-        streams, self._streams = tuple(self._streams.values()), {}
         self._said_id = max(self._said_id, sequence_id)
         self._outbox.put_control(
             Checkpoint(
@@ -85,9 +94,19 @@ class Checkpoints:
         """Says what is new, until the connection closes."""
         try:
             while True:
-                await self._news.wait()
+                with trio.move_on_at(self._digests_at_s if self._streams else math.inf):
+                    await self._news.wait()
                 self._news = trio.Event()
-                self.push()
+                self._say(self._due())
                 await trio.sleep(self._interval_s)
         except OutboxClosed:
             return
+
+    def _due(self) -> tuple[StreamCheckpoint, ...]:
+        """Takes the streams that are to be named now: all that have news, or none."""
+        now_s = trio.current_time()
+        if not self._streams or now_s < self._digests_at_s:
+            return ()
+        self._digests_at_s = now_s + self._digest_interval_s
+        streams, self._streams = tuple(self._streams.values()), {}
+        return streams

@@ -29,6 +29,7 @@ from seedance_server.journal.errors import JournalError
 from seedance_server.outbox import Batch, Outbox
 from seedance_server.requests import Requests
 from seedance_server.session_registry import SessionRegistry
+from seedance_wire.capabilities import agreed_capabilities
 from seedance_wire.connection import Connection, InvalidSubmit
 from seedance_wire.errors import CloseCode, LocalProtocolError, MessageTooLargeError, RemoteProtocolError
 from seedance_wire.messages import (
@@ -247,6 +248,9 @@ class Peer:
 
     async def _welcome(self, hello: Hello, requests: trio.Nursery) -> Attachment:
         config = self._config
+        capabilities = agreed_capabilities(
+            hello.capabilities, self._connection.capabilities, compression=config.compression == "auto"
+        )
         attachment = Attachment(
             nursery=requests,
             outbox=self._outbox,
@@ -277,6 +281,7 @@ class Peer:
                     message_burst=config.message_burst,
                 ),
                 server_version=__version__,
+                capabilities=capabilities,
                 resume_token=entrance.token,
                 session_present=entrance.is_present,
                 retention_ms=round(config.retention_s * 1e3),

@@ -114,7 +114,7 @@ class Senders:
             taken_id=taken_id,
             digest=hashlib.sha256() if after_id == 0 else digest,
             on_sent=partial(self._note_sent, stream, stream_id),
-            on_last=self._checkpoints.push,
+            on_last=partial(self._checkpoints.push, stream_id),
             on_first_written=None if stream is None else stream.note_first_written,
             on_unsendable=None if stream is None else partial(stream.fail, retryable=False),
         )

@@ -20,6 +20,7 @@ from seedance_server.house import House, Service
 from seedance_server.lobby import Visit
 from seedance_server.peer import Farewell, Peer
 from seedance_server.upgrade import Upgrade, canonical_head
+from seedance_wire.compression import longest_packed
 from seedance_wire.connection import Connection
 from seedance_wire.errors import CloseCode
 from seedance_wire.state import Role
@@ -116,7 +117,7 @@ class WebSockets:
                         library,
                         guard,
                         message_queue_size=_LIBRARY_QUEUE,
-                        max_message_size=config.max_message_bytes,
+                        max_message_size=longest_packed(config.max_message_bytes),
                         receive_buffer_size=_LIBRARY_READ_BYTES,
                     )
                     websocket = await request.accept(subprotocol=upgrade.subprotocol)

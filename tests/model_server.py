@@ -10,6 +10,7 @@ import hashlib
 
 from attrs import define, field
 
+from seedance_wire.capabilities import agreed_capabilities
 from seedance_wire.connection import Connection
 from seedance_wire.messages import (
     Accepted,
@@ -286,6 +287,7 @@ class ModelServer:
                 last_sequence_id=session.last_sequence_id,
                 model="m",
                 limits=LIMITS,
+                capabilities=agreed_capabilities(hello.capabilities, self.connection.capabilities),
                 resume_token=b"token of " + session.session_id.encode(),
                 session_present=present,
             )

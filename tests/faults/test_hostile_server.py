@@ -12,12 +12,14 @@ from attrs import evolve
 from seedance_sdk.errors import ConnectFailed, ConnectionFailed, Diverged, ProtocolError
 from seedance_sdk.limits import Limits
 from seedance_sdk.reconnect import Reaction, reaction_to
+from seedance_wire.compression import longest_packed
 from seedance_wire.errors import CloseCode
 from seedance_wire.messages import Durability, Hello
 from tests.sdk.hand_server import FOREVER, HandServer, asked, begin, delta, final, opened, running
 from tests.sdk.raw_server import BINARY, CLOSE, PING, PONG, TEXT, RawServer, connected, frame
 
 SMALL = Limits(max_message_bytes=1000)
+LONGEST = longest_packed(1000)
 
 GARBAGE = [
     pytest.param(b"\xff" * 100, id="noise"),
@@ -110,9 +112,9 @@ async def test_connection_cut_at_any_byte_is_tried_again() -> None:
 @pytest.mark.parametrize(
     "attack",
     [
-        frame(BINARY, bytes(1001)),
-        frame(BINARY, bytes(1001)) + frame(PING, b"x"),
-        frame(BINARY, bytes(1001)) + frame(BINARY, bytes(1001)),
+        frame(BINARY, bytes(LONGEST + 1)),
+        frame(BINARY, bytes(LONGEST + 1)) + frame(PING, b"x"),
+        frame(BINARY, bytes(LONGEST + 1)) + frame(BINARY, bytes(LONGEST + 1)),
         frame(BINARY, bytes(600), fin=False) + frame(0, bytes(600)),
         pytest.param(
             frame(BINARY, b"", fin=False) + frame(0, b"", fin=False) * 45_000, marks=pytest.mark.slow
@@ -151,18 +153,18 @@ async def test_hostile_frames_end_the_connection_and_nothing_else(
 
 
 async def test_message_of_the_largest_size_passes() -> None:
-    """The limit itself is allowed; one byte more is not."""
+    """What it takes to send the limit compressed is allowed; one byte more is not."""
 
     async def script(server: RawServer) -> None:
         await server.upgrade()
         for _ in range(100):  # more in all than may pass between two messages
-            await server.send_frame(BINARY, bytes(1000))
-        await server.send_frame(BINARY, bytes(1001))
+            await server.send_frame(BINARY, bytes(LONGEST))
+        await server.send_frame(BINARY, bytes(LONGEST + 1))
         await server.read_frame()
 
     async with connected(script, SMALL) as transport:
         for _ in range(100):  # more in all than may pass between two messages
-            assert await transport.receive() == bytes(1000)
+            assert await transport.receive() == bytes(LONGEST)
         with pytest.raises(ProtocolError, match="over 1000 bytes"):
             await transport.receive()
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import seedance_server.websockets
 from seedance_server.testing import ScriptedEngine, serve_in_memory
+from seedance_wire.compression import longest_packed
 from tests.server.attacks import (
     BINARY,
     CLOSE,
@@ -33,6 +34,7 @@ from tests.server.attacks import (
 from tests.server.wire_client import http, wire_client
 
 OVERSIZE = frame(BINARY, b"\0" * 262_145)
+OVERSIZE_FOR_ALL = frame(BINARY, b"\0" * (longest_packed(262_144) + 1))  # the library itself refuses it
 
 
 @pytest.mark.parametrize(
@@ -124,13 +126,14 @@ async def test_a_crash_of_the_library_is_contained(autojump_clock, monkeypatch) 
 @pytest.mark.parametrize(
     "segment",
     [
-        OVERSIZE + frame(PING, b"x"),
-        OVERSIZE + OVERSIZE,
-        OVERSIZE + frame(CLOSE, b"\x03\xe8"),
+        OVERSIZE_FOR_ALL + frame(PING, b"x"),
+        OVERSIZE_FOR_ALL + OVERSIZE_FOR_ALL,
+        OVERSIZE_FOR_ALL + frame(CLOSE, b"\x03\xe8"),
+        OVERSIZE_FOR_ALL,
         OVERSIZE,
         frame(BINARY, b"\0" * 200_000, fin=False) + frame(0, b"\0" * 200_000, fin=False) + frame(PING),
     ],
-    ids=["with a ping", "twice", "with a close", "alone", "in fragments"],
+    ids=["with a ping", "twice", "with a close", "alone", "by a byte", "in fragments"],
 )
 async def test_oversize_messages_get_1009_and_the_connection_closes(autojump_clock, segment: bytes) -> None:
     """One byte over the limit: close code, then the transport closes within three seconds."""

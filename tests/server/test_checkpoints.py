@@ -19,7 +19,12 @@ async def saying(last_sequence_id: int = 4):
     session = SimpleNamespace(last_sequence_id=last_sequence_id)
     outbox = Outbox(frame_bytes=1, control_messages=100, batch_bytes=1)
     subject = Checkpoints(
-        session, outbox, ack_level=AckLevel.COMMITTED, interval_s=0.1, wall_clock=lambda: 1.5
+        session,
+        outbox,
+        ack_level=AckLevel.COMMITTED,
+        interval_s=0.1,
+        digest_interval_s=1,
+        wall_clock=lambda: 1.5,
     )
     said: list[tuple[float, Checkpoint]] = []
 
@@ -49,37 +54,64 @@ async def test_checkpoint_follows_news_and_nothing_else(autojump_clock) -> None:
         ]
 
 
-async def test_checkpoints_keep_their_interval_and_tell_the_newest(autojump_clock) -> None:
-    """News at every 10 ms: one in 100 ms, each stream at its last frame, the first at once."""
-    async with saying() as (subject, _, said, _):
+async def test_checkpoints_keep_their_interval(autojump_clock) -> None:
+    """News at every 10 ms: one in 100 ms, the first at once."""
+    async with saying() as (subject, session, said, _):
         began_s = trio.current_time()
-        for number in range(1, 101):
-            subject.note_frame(1, number, bytes(16))
-            subject.note_frame(2, number + 5, bytes(16))
+        for _ in range(100):
+            session.last_sequence_id += 1
+            subject.note_message()
             await trio.sleep(0.01)
         await trio.sleep(1)
         times = [time_s - began_s for time_s, _ in said]
         assert times[0] == 0
         assert all(later - earlier >= 0.099 for earlier, later in itertools.pairwise(times))
         assert 10 <= len(said) <= 12
+        assert said[-1][1].sequence_id == 104
+
+
+async def test_digests_of_streams_are_said_more_rarely(autojump_clock) -> None:
+    """Each stream at its last frame, the first at once, the last without further news."""
+    async with saying() as (subject, _, said, _):
+        began_s = trio.current_time()
+        for number in range(1, 351):
+            subject.note_frame(1, number, bytes(16))
+            subject.note_frame(2, number + 5, bytes(16))
+            await trio.sleep(0.01)
+        await trio.sleep(10)
+        assert [int(time_s - began_s) for time_s, _ in said] == [0, 1, 2, 3, 4]
         assert said[-1][1].streams == (
-            StreamCheckpoint(stream_id=1, frame_id=100, digest=bytes(16)),
-            StreamCheckpoint(stream_id=2, frame_id=105, digest=bytes(16)),
+            StreamCheckpoint(stream_id=1, frame_id=350, digest=bytes(16)),
+            StreamCheckpoint(stream_id=2, frame_id=355, digest=bytes(16)),
         )
 
 
+async def test_messages_are_confirmed_between_digests(autojump_clock) -> None:
+    """A client waits for them to forget what it sent; streams don't come along before their time."""
+    async with saying() as (subject, session, said, _):
+        subject.note_frame(1, 1, bytes(16))
+        await trio.sleep(0.15)
+        subject.note_frame(1, 2, bytes(16))
+        session.last_sequence_id = 5
+        subject.note_message()
+        await trio.sleep(0.15)
+        assert [(message.sequence_id, len(message.streams)) for _, message in said] == [(4, 1), (5, 0)]
+
+
 async def test_pushed_checkpoint_does_not_wait(autojump_clock) -> None:
-    """Before a last frame it is said now; what was said isn't said twice."""
+    """Before a last frame it is said now, of that stream; what was said isn't said twice."""
     async with saying() as (subject, session, said, outbox):
         session.last_sequence_id = 5
         for number in (1, 2, 3):
             subject.note_frame(1, number, bytes(16))
-            subject.push()
-            subject.push()
-        await trio.sleep(1)
-        assert [message.streams[0].frame_id for _, message in said] == [1, 2, 3]
+            subject.note_frame(2, number, bytes(16))
+            subject.push(1)
+            subject.push(1)
+        await trio.sleep(0.05)
+        streams = [stream for _, message in said for stream in message.streams]
+        assert [(stream.stream_id, stream.frame_id) for stream in streams] == [(1, 1), (1, 2), (1, 3), (2, 3)]
         assert {message.sequence_id for _, message in said} == {5}
         outbox.close()
         subject.note_frame(1, 4, bytes(16))
         with pytest.raises(OutboxClosed):
-            subject.push()
+            subject.push(1)

@@ -7,6 +7,8 @@ true then, not only in the end.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from attrs import Factory, define, evolve
 
 from seedance_wire.bookmark import Bookmark
@@ -105,9 +107,11 @@ class Application:
     put_off: list[Story] = Factory(list)
 
     @classmethod
-    def new(cls, tenant: str, subprotocol: str, journal: SharedJournal) -> Application:
-        """A program that has just started."""
-        session = ClientSession(subprotocol, hello=Hello(sdk_name="application"))
+    def new(
+        cls, tenant: str, subprotocol: str, journal: SharedJournal, capabilities: Sequence[str] | None
+    ) -> Application:
+        """A program that has just started, and offers these capabilities, or all."""
+        session = ClientSession(subprotocol, hello=Hello(sdk_name="application"), capabilities=capabilities)
         return cls(tenant, subprotocol, journal, session)
 
     # ---- what it does

@@ -17,7 +17,9 @@ from seedance_wire.messages import (
     AckLevel,
     Checkpoint,
     Delta,
+    Error,
     FinishReason,
+    Flush,
     Frame,
     ServerMessage,
     StreamCheckpoint,
@@ -96,7 +98,9 @@ class Egress:
 
     def tell(self, peer: Peer, *messages: ServerMessage) -> None:
         """Sends, in one WebSocket message."""
-        peer.link.send_down(peer.connection.send(*messages), messages)
+        payload = peer.connection.send(*messages)
+        are_frames = all(isinstance(message, Delta | Flush | Error) for message in messages)
+        peer.link.send_down(payload, spare=are_frames and not peer.connection.is_compressing)
 
     def lose(self, link: Link, code: int = 1006) -> None:
         """The connection is over, whoever ended it; streams go on without a reader."""

@@ -40,6 +40,7 @@ MOST_OPEN = 3
 MOST_DROPS = 2
 HEALING_ROUNDS = 60
 _TEXTS = ["a", " word", "né", "日本語", "🚀", "two\nlines", ""]
+_capabilities = st.sampled_from([None, None, (), ("pieces",)])  # mostly what a new client offers
 _few = st.sampled_from([1, 1, 2, 3, 5])
 _burst = st.sampled_from([1, 1, 2, 3, 5, 40])  # the last fills a window
 _sometimes = st.sampled_from([False, False, False, True])
@@ -72,8 +73,8 @@ class ExactlyOnce(Upheavals):
         self.patch = self.parts.patched()
         self.patch.__enter__()
 
-    @initialize(subprotocol=st.sampled_from(SUBPROTOCOLS))
-    def begin(self, subprotocol: str) -> None:
+    @initialize(subprotocol=st.sampled_from(SUBPROTOCOLS), capabilities=_capabilities)
+    def begin(self, subprotocol: str, capabilities: tuple[str, ...] | None) -> None:
         """Two nodes on one journal, and one application."""
         self.now_s = 1_000_000.0
         self.journal = self.parts.journal(lambda: self.now_s, LIMITS)
@@ -81,7 +82,7 @@ class ExactlyOnce(Upheavals):
         self.nodes = [
             self.parts.node(name, self.journal, lambda: self.now_s, lambda: next(numbers)) for name in "AB"
         ]
-        self.app = self.parts.application.new(TENANT, subprotocol, self.journal)
+        self.app = self.parts.application.new(TENANT, subprotocol, self.journal, capabilities)
         self.ghosts: list[Link] = []  # connections that only the node still believes in
         self.keys = count(1)
         self.drops_left = MOST_DROPS
@@ -200,8 +201,8 @@ class ExactlyOnce(Upheavals):
             if (link := self.app.link) is None:
                 return
             if link.down:
-                payload, repeatable = link.down.popleft()
-                for _ in range(1 + (twice and repeatable)):
+                payload, spare = link.down.popleft()
+                for _ in range(1 + (twice and spare)):
                     self.app.receive(payload)
             elif link.close_code is not None:
                 self._lose()

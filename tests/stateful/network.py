@@ -12,8 +12,6 @@ from typing import TypeAlias
 
 from attrs import Factory, define
 
-from seedance_wire.messages import Delta, Error, Flush, ServerMessage
-
 __all__ = ["Link", "Payload"]
 
 Payload: TypeAlias = bytes | str
@@ -26,7 +24,7 @@ class Link:
     Attributes:
         node: Which node it leads to.
         up: On its way to the node.
-        down: On its way to the client, each with whether it may come twice.
+        down: On its way to the client, each with whether it may come twice or be lost.
         client_alive: The client has not learnt of an end.
         node_alive: Nor has the node.
         cut: What is put in does not arrive any more.
@@ -46,11 +44,10 @@ class Link:
         if not self.cut:
             self.up.append(payload)
 
-    def send_down(self, payload: Payload, messages: tuple[ServerMessage, ...]) -> None:
-        """The node sends."""
+    def send_down(self, payload: Payload, *, spare: bool) -> None:
+        """The node sends what may come twice, or not at all, if it is ``spare``."""
         if not self.cut:
-            repeatable = all(isinstance(message, Delta | Flush | Error) for message in messages)
-            self.down.append((payload, repeatable))
+            self.down.append((payload, spare))
 
     def break_off(self) -> None:
         """Loses everything on its way; nobody knows yet."""

@@ -20,6 +20,7 @@ from seedance_server.journal.errors import (
     StreamTruncated,
 )
 from seedance_server.journal.records import NewSession, NewStream, StreamRecord, StreamState
+from seedance_wire.capabilities import agreed_capabilities
 from seedance_wire.codes import ResumeFailure
 from seedance_wire.connection import Connection
 from seedance_wire.messages import (
@@ -67,7 +68,7 @@ class Node(Egress):
 
     def open(self, link: Link, tenant: str, subprotocol: str) -> None:
         """A client of this tenant has connected."""
-        self.peers[id(link)] = Peer(link, tenant, Connection(Role.SERVER, subprotocol))
+        self.peers[id(link)] = Peer(link, tenant, Connection(Role.SERVER, subprotocol, trial_messages=2))
 
     def receive(self, link: Link) -> None:
         """Takes the next message from a link and acts on it."""
@@ -149,6 +150,7 @@ class Node(Egress):
                 last_sequence_id=peer.session.last_sequence_id,
                 model="m",
                 limits=LIMITS,
+                capabilities=agreed_capabilities(hello.capabilities, peer.connection.capabilities),
                 resume_token=token,
                 session_present=present,
             ),

@@ -56,12 +56,13 @@ class ClientSession:
 
     Args:
         subprotocol: What the handshake of each WebSocket agrees on, one of `codec.SUBPROTOCOLS`.
-        hello: Who is speaking; the session in it is filled in.
+        hello: Who is speaking; the session and the capabilities in it are filled in.
         max_message_bytes: Longest message to read.
         max_unconfirmed: Most SUBMITs and CANCELs that wait for their answer.
         bookmark: A place to go on from: the session is attached to, and just this stream resumed. Its
             beginning was never seen here, so at its end the digest of the whole text cannot be compared; the
             server vouches for the part before the bookmark when it accepts the digest in RESUME.
+        capabilities: What to offer to the server; None for all that the encoding can carry.
 
     Raises:
         LocalProtocolError: There is no such subprotocol.
@@ -75,8 +76,10 @@ class ClientSession:
         max_message_bytes: int = MAX_MESSAGE_BYTES,
         max_unconfirmed: int = 1024,
         bookmark: Bookmark | None = None,
+        capabilities: Sequence[str] | None = None,
     ) -> None:
         self._codec = make_codec(subprotocol)
+        self._capabilities = tuple(self._codec.capabilities if capabilities is None else capabilities)
         self._hello = hello
         self._max_message_bytes = max_message_bytes
         self._connection: Connection | None = None
@@ -167,7 +170,7 @@ class ClientSession:
         connection = Connection(
             Role.CLIENT, self._codec.subprotocol, max_message_bytes=self._max_message_bytes
         )
-        hello = self._hello
+        hello = evolve(self._hello, capabilities=self._capabilities)
         if self._inbox.session_id is not None and self._inbox.resume_token:
             hello = evolve(hello, session_id=self._inbox.session_id, resume_token=self._inbox.resume_token)
         payload = connection.send(hello)

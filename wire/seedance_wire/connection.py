@@ -351,7 +351,7 @@ class Connection:
                 self._take_pieces(message)
             elif isinstance(message, Delta | CodedDelta | Flush | Error):
                 if self._reader is not None:
-                    raise DecodeError("frames with all their numbers, where pieces were agreed on")
+                    self._reader.note(message)
                 self._take(self._received.apply(message))
             else:
                 self._state.advance(Role.SERVER, message)

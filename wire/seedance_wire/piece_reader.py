@@ -52,6 +52,13 @@ class PieceReader:
         """The next frame of a stream has its numbers."""
         self._next_ids.pop(stream_id, None)
 
+    def note(self, frame: Frame | CodedDelta) -> None:
+        """Takes a frame that came with its numbers: the next of its stream has that behind it."""
+        if isinstance(frame, Error) or (isinstance(frame, Flush) and frame.final is not None):
+            self._next_ids.pop(frame.stream_id, None)
+        else:
+            self._next_ids[frame.stream_id] = frame.id + 1
+
     def frames(self, pieces: Pieces) -> Iterator[Frame | CodedDelta | Missing]:
         """Gives out the frames of an envelope, in order; each is to be taken before the next is asked for.
 
@@ -85,7 +92,7 @@ class PieceReader:
         for stream_id in stream_ids:
             if not stream_id:
                 frame = next(frames)
-                self._note(frame)
+                self.note(frame)
                 yield frame
                 continue
             size, token_count = next(rest)
@@ -117,9 +124,3 @@ class PieceReader:
         return Delta(
             stream_id=stream_id, id=id_, epoch=epoch, offset=offset, text=text, token_count=token_count
         )
-
-    def _note(self, frame: Frame | CodedDelta) -> None:
-        if isinstance(frame, Error) or (isinstance(frame, Flush) and frame.final is not None):
-            self._next_ids.pop(frame.stream_id, None)
-        else:
-            self._next_ids[frame.stream_id] = frame.id + 1

@@ -160,12 +160,21 @@ async def test_deadline_bounds_both_attempts_together(autojump_clock: trio.testi
     """A context that is gone buys no time."""
     gone = Refusal(ErrorCode.INVALID_REQUEST, "gone", field="continues")
     server = ScriptedServer(Answer("a"), gone, Answer("b", delay_s=60))
-    async with AsyncSeedanceClient(connector=server) as client:
-        conversation = client.conversation(deadline=5)
+    async with AsyncSeedanceClient(connector=server, dice=lambda: 0.0) as client:
+        conversation = client.conversation()
         await conversation.say("1")
         began = trio.current_time()
-        with pytest.raises(DeadlineExceeded):
-            await conversation.say("2")
+
+        async def restart_later() -> None:
+            await trio.sleep(2.5)
+            server.start()
+
+        server.stop()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(restart_later)
+            with pytest.raises(DeadlineExceeded):
+                await conversation.say("2", deadline=5)
+        assert len(server.requests) == 3
         assert trio.current_time() - began == pytest.approx(5)
 
 

@@ -278,7 +278,8 @@ class Admission:
             raise RequestRefused(
                 ErrorCode.MODEL_NOT_FOUND, f"this server serves {self.model.name}", field="model"
             )
-        params = sampling_params(submit.sampling)
+        in_turns = submit.messages is not None and not submit.sampling.ignore_eos
+        params = sampling_params(submit.sampling, ends=self.model.answer_ends if in_turns else ())
         params.validate_for(self.model.vocab_size)
         check_ids(submit.token_ids, self.model.vocab_size)
         began_s = self.clock()

@@ -90,13 +90,17 @@ def input_field(submit: Submit) -> str:
     return "prompt" if submit.prompt is not None else "token_ids"
 
 
-def sampling_params(sampling: Sampling) -> SamplingParams:
+def sampling_params(sampling: Sampling, *, ends: tuple[str, ...] = ()) -> SamplingParams:
     """Sampling as the engine wants it: what the client left open keeps the engine's default.
+
+    Args:
+        sampling: As the client said it.
+        ends: Stop strings beside its own.
 
     Raises:
         InvalidParameter: A value is out of range.
     """
-    given: Mapping[str, Any] = attrs.asdict(sampling, recurse=False)
+    given: Mapping[str, Any] = attrs.asdict(sampling, recurse=False) | {"stop": (*sampling.stop, *ends)}
     return SamplingParams(**{name: value for name, value in given.items() if value is not None})
 
 

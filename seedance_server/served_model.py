@@ -72,6 +72,7 @@ class ServedModel:
         encoder: Encodes prompts.
         fingerprint: What its tokens depend on beside the request: weights, tokenizer, number type, engine.
         capacity: What the engine has room for.
+        answer_ends: Stop strings that an answer in turns has whether its request names them or not.
         invariance: Whether output depends on what else runs, as far as was looked; one line.
     """
 
@@ -82,6 +83,7 @@ class ServedModel:
     encoder: PromptEncoder
     fingerprint: bytes
     capacity: Capacity = Capacity()
+    answer_ends: tuple[str, ...] = ()
     invariance: str = ""
 
 
@@ -161,6 +163,7 @@ def load_served_model(config: Config, progress: Callable[[str], None]) -> Served
         vocab_size=model.vocab_size,
         engine=engine,
         encoder=_ChatEncoder(encoder, ChatTurn),
+        answer_ends=encoder.answer_ends,
         fingerprint=model.fingerprint,
         capacity=Capacity(
             sequences=config.max_sequences, blocks=engine.total_blocks, blocks_for=engine.blocks_for

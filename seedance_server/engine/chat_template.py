@@ -38,7 +38,9 @@ DEFAULT_TEMPLATE = (
     "{% if add_generation_prompt or not loop.last %}{{ '\n' }}{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}Assistant:{% endif %}"
 )
-r"""Lines of "Role: content" and an open "Assistant:". A client does well to send ``stop=["\nUser:"]`` too."""
+r"""Lines of "Role: content" and an open "Assistant:"."""
+
+_DEFAULT_ENDS = ("\nUser:",)
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")  # OpenAI's rule for names
 _MAX_REASON_CHARS = 300  # of a template's own message; some quote the conversation
@@ -90,6 +92,15 @@ class PromptEncoder:
         self._prefix, self._suffix = _frame(tokenizer)
         self._added_ids = frozenset(tokenizer.added_tokens_decoder)
         self._answer = f"answer{nonce}"  # stands for an earlier one; nobody else can write it
+
+    @property
+    def answer_ends(self) -> tuple[str, ...]:
+        """Where an answer in turns is over, beside the model's own end.
+
+        A template's turns end with control tokens. In a plain transcript a base model goes on with the other
+        side's part, and these strings, which are no part of the answer, are how that begins.
+        """
+        return () if self._has_template else _DEFAULT_ENDS
 
     def encode_chat(self, messages: Sequence[ChatTurn], parse_special: bool = False) -> list[int]:
         """Applies the chat template and encodes the result.

@@ -319,6 +319,13 @@ def test_default_template_is_used_when_the_model_has_none():
     ids = prompts.encode_chat([*turns, ChatTurn("assistant", "Well")])
     assert tokenizer.decode(ids[1:]).endswith("\nAssistant: Well")
     assert "message" in DEFAULT_TEMPLATE
+    assert prompts.answer_ends == ("\nUser:",)
+
+
+def test_answers_of_a_model_with_a_template_end_as_it_says():
+    """Its turns end with control tokens: a text that looks like the next question is part of the answer."""
+    prompts, _ = encoder()
+    assert prompts.answer_ends == ()
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from seedance_server.testing import InlineExecutor, ScriptedEncoder, ScriptedEng
 from seedance_wire.messages import ChatMessage, ErrorCode, Sampling, Submit
 
 
-def admission(engine=None, encoder=None, **more):
+def admission(engine=None, encoder=None, answer_ends=(), **more):
     engine = engine or ScriptedEngine()
     model = ServedModel(
         name="m",
@@ -24,6 +24,7 @@ def admission(engine=None, encoder=None, **more):
         engine=engine,
         encoder=encoder or ScriptedEncoder(),
         fingerprint=bytes(32),
+        answer_ends=answer_ends,
     )
     loop = EngineLoop(engine, InlineExecutor(), buffer_outputs=8, stall_timeout_s=60)
     settings = {"accounts": Accounts(), "preprocess_workers": 1, "max_generations": 2}
@@ -98,6 +99,17 @@ async def test_admission_chooses_a_seed_where_the_request_names_none() -> None:
     assert (await subject.prepare(submit(sampling=Sampling(seed=-(2**63))))).seed == -(2**63)
     again = subject.prepare_again(submit(), (1, 2), 77)
     assert (again.prompt_ids, again.seed) == ((1, 2), 77)
+
+
+async def test_admission_ends_answers_in_turns_where_the_model_has_no_end_of_its_own() -> None:
+    """A base model would go on with the other side's part; text that is only continued has no turns."""
+    subject, _ = admission(answer_ends=("\nUser:",))
+    turns = (ChatMessage(role="user", content="Hi"),)
+    prepared = await subject.prepare(submit(messages=turns, sampling=Sampling(stop=("x",))))
+    assert prepared.params.stop == ("x", "\nUser:")
+    assert (await subject.prepare(submit(prompt="Hi"))).params.stop == ()
+    endless = submit(messages=turns, sampling=Sampling(ignore_eos=True))
+    assert (await subject.prepare(endless)).params.stop == ()
 
 
 async def test_admission_takes_a_generation_up_behind_its_tokens() -> None:

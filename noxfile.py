@@ -29,6 +29,7 @@ GROUPS = {
     # To build the distributions, compile the schema, check the SDK's types, attack the guarded socket.
     "test": (
         *(*TEST_TOOLS, "build", "setuptools", "grpcio-tools", "mypy-protobuf", "mypy", "kosoku"),
+        *("openai", "langchain-openai"),  # ask the HTTP side as users do
         "opentelemetry-sdk",  # reads what the SDK exports
         "playwright",  # drives a Chromium that is there already, over the playground
     ),

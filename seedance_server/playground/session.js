@@ -74,7 +74,7 @@ export class Session extends EventTarget {
     if (this.#socket === null) return;
     this.#note("cut", "you cut the wire");
     this.#leave(3001);
-    this.#retryIn(awayMs + fullJitter(0, this.random), "the wire is cut");
+    this.#comeBackIn(awayMs + fullJitter(0, this.random), "the wire is cut");
   }
 
   async connect() {
@@ -106,7 +106,7 @@ export class Session extends EventTarget {
       answer = await fetch(this.urls.tickets, { method: "POST", headers, cache: "no-store", signal });
       if (answer.ok) return (await answer.json()).ticket;
     } catch {
-      this.#retryIn(this.#backoff(), "no connection to the server");
+      this.#comeBackIn(this.#backoff(), "no connection to the server");
       return null;
     }
     const reason = (await answer.text()).trim().slice(0, 200);
@@ -114,7 +114,7 @@ export class Session extends EventTarget {
       this.#setPhase("key", { reason: this.#key ? "This key opens nothing." : "" });
     } else if (answer.status === 429 || answer.status >= 500) {
       const seconds = Number(answer.headers.get("Retry-After") ?? 1);
-      this.#retryIn(seconds * 1000 + this.#backoff(), reason);
+      this.#comeBackIn(seconds * 1000 + this.#backoff(), reason);
     } else {
       this.#setPhase("stopped", { reason: reason || `HTTP ${answer.status}` });
     }
@@ -125,7 +125,7 @@ export class Session extends EventTarget {
     return fullJitter(this.#attempt++, this.random);
   }
 
-  #retryIn(waitMs, reason) {
+  #comeBackIn(waitMs, reason) {
     this.#setPhase("waiting", { waitMs, reason });
     this.#retryTimer = setTimeout(() => this.connect(), waitMs);
   }
@@ -140,8 +140,8 @@ export class Session extends EventTarget {
     if (code === 4401) return this.#setPhase("key", { reason: words });
     if (code === 4410) this.#forget();
     if (reaction === "stop") return this.#setPhase("stopped", { reason: words });
-    if (reaction === "move") return this.#retryIn(this.random() * MOVE_MS, words);
-    this.#retryIn((reaction === "wait" ? 1_000 : 0) + this.#backoff(), words);
+    if (reaction === "move") return this.#comeBackIn(this.random() * MOVE_MS, words);
+    this.#comeBackIn((reaction === "wait" ? 1_000 : 0) + this.#backoff(), words);
   }
 
   /** Lets go of the socket: from here nothing that it still brings is looked at. */
@@ -169,7 +169,7 @@ export class Session extends EventTarget {
     } else if (performance.now() - this.#heardAt > SILENCE_MS) {
       this.#note("cut", "nothing heard for 20 seconds");
       this.#leave(3002);
-      this.#retryIn(this.#backoff(), "the connection went silent");
+      this.#comeBackIn(this.#backoff(), "the connection went silent");
     }
   }
 

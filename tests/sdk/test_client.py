@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -12,17 +14,13 @@ import trio.testing
 
 from seedance_sdk.client import AsyncSeedanceClient
 from seedance_sdk.errors import (
-    AuthenticationError,
     ClientClosed,
     ContextLengthExceeded,
     DeadlineExceeded,
     InvalidRequest,
-    PermissionDenied,
     RequestTimeout,
-    StreamNotFound,
 )
-from seedance_sdk.limits import Limits
-from seedance_sdk.testing import Answer, Cut, ErrorCode, Refusal, ScriptedServer
+from seedance_sdk.testing import Answer, ErrorCode, Refusal, ScriptedServer
 from tests.sdk.hand_server import HandServer
 
 HI: Any = [{"role": "user", "content": "Hi"}]
@@ -51,72 +49,6 @@ async def test_complete_continues_text_or_ids() -> None:
     ]
 
 
-async def test_client_connects_once_for_all_who_ask_at_once() -> None:
-    """A hundred first requests are one connection, and each gets its own answer."""
-    server = ScriptedServer(respond=lambda request: Answer(*(request.prompt or "")))
-    texts: dict[str, str] = {}
-
-    async def ask(client: AsyncSeedanceClient, prompt: str) -> None:
-        texts[prompt] = (await client.complete(prompt=prompt)).text
-
-    prompts = [f"prompt {number}" for number in range(100)]
-    async with AsyncSeedanceClient(connector=server) as client, trio.open_nursery() as nursery:
-        for prompt in prompts:
-            nursery.start_soon(ask, client, prompt)
-    assert texts == {prompt: prompt for prompt in prompts}
-    assert len(server.endpoints) == 1
-
-
-async def test_client_goes_on_after_a_lost_connection(autojump_clock: trio.testing.MockClock) -> None:
-    """A cut in the middle costs a reconnect, for all streams together, and no piece."""
-    server = ScriptedServer(Answer("a", Cut(1011), "b"), Answer("c", Cut(), "d"))
-    async with AsyncSeedanceClient(connector=server) as client:
-        assert (await client.complete(prompt="x")).text == "ab"
-        assert (await client.complete(prompt="y")).text == "cd"
-    assert len(server.endpoints) == 3
-    assert len(server.requests) == 2
-
-
-async def test_client_takes_a_new_session_after_a_final_end() -> None:
-    """The stream in the middle fails with the reason; the next request begins anew."""
-    server = ScriptedServer(Answer("a", close_code=1008), Answer("b"))
-    async with AsyncSeedanceClient(connector=server) as client:
-        with pytest.raises(PermissionDenied) as caught:
-            await client.complete(prompt="x")
-        assert (caught.value.partial, caught.value.close_code) == ("a", 1008)
-        assert (await client.complete(prompt="y")).text == "b"
-    assert len(server.endpoints) == 2
-
-
-async def test_client_connects_anew_after_an_idle_connection_was_closed(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    """A connection that ended between requests costs the next one nothing."""
-    server = ScriptedServer(Answer("a"), Answer("b"))
-    async with AsyncSeedanceClient(connector=server) as client:
-        await client.complete(prompt="x")
-        server.close(1001)
-        await trio.sleep(3600)
-        assert len(server.endpoints) == 1  # nobody needs a connection, so none is made
-        assert (await client.complete(prompt="y")).text == "b"
-
-
-async def test_client_goes_elsewhere_after_goaway_while_old_streams_go_on(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    """A draining server finishes what it has; new requests get a new connection."""
-    server = ScriptedServer(Answer(*"abc", delay_s=1), Answer("new"))
-    async with AsyncSeedanceClient(connector=server) as client:
-        old = await client.complete(prompt="x", stream=True)
-        await server.go_away()
-        await trio.testing.wait_all_tasks_blocked()
-        assert (await client.complete(prompt="y")).text == "new"
-        assert server.connections == 2
-        assert (await old.collect()).text == "abc"
-        await trio.sleep(1)
-        assert server.connections == 1
-
-
 async def test_refusal_is_typed_and_the_connection_stays() -> None:
     """A refused request costs nothing but itself."""
     refusal = Refusal(ErrorCode.CONTEXT_LENGTH_EXCEEDED, "9000 of 8192 tokens", field="messages")
@@ -126,23 +58,6 @@ async def test_refusal_is_typed_and_the_connection_stays() -> None:
             await client.chat(messages=HI, stream=True)
         assert (caught.value.field, caught.value.code) == ("messages", ErrorCode.CONTEXT_LENGTH_EXCEEDED)
         assert (await client.chat(messages=HI)).text == "a"
-    assert len(server.endpoints) == 1
-
-
-async def test_refused_upgrade_reaches_every_waiter() -> None:
-    """All who waited for the connection learn why there is none, each with an error of its own."""
-    server = ScriptedServer(refuse_status=401)
-    errors = []
-
-    async def ask(client: AsyncSeedanceClient) -> None:
-        with pytest.raises(AuthenticationError) as caught:
-            await client.chat(messages=HI)
-        errors.append(caught.value)
-
-    async with AsyncSeedanceClient(connector=server) as client, trio.open_nursery() as nursery:
-        for _ in range(5):
-            nursery.start_soon(ask, client)
-    assert len({id(error) for error in errors}) == 5
     assert len(server.endpoints) == 1
 
 
@@ -267,76 +182,156 @@ async def test_every_encoding_carries_the_same_answer(subprotocol: str) -> None:
         assert (await client.chat(messages=HI)).text == "".join(text)
 
 
-async def test_conversation_goes_on_from_what_a_call_returned(autojump_clock: trio.testing.MockClock) -> None:
-    """Completion, stream or number: the next request names the turn before it, over cuts too."""
-    server = ScriptedServer(*(Answer("a", Cut(), "b") for _ in range(4)))
-    async with AsyncSeedanceClient(connector=server) as client:
-        turn = await client.complete(prompt="1")
-        stream = await client.complete(prompt="2", stream=True, continues=turn)
-        await stream.collect()
-        await client.complete(prompt="3", continues=stream)
-        await client.complete(prompt="4", continues=3)
-    assert [request.continues for request in server.requests] == [None, 1, 2, 3]
-
-
-async def test_conversation_stays_in_its_session_while_others_go_elsewhere(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    """Turns are known where they were made: a draining server's conversations come back when it does."""
-    server = ScriptedServer(respond=lambda request: Answer(request.prompt or "", delay_s=1))
-    async with AsyncSeedanceClient(connector=server) as client:
-        old = await client.complete(prompt="old", stream=True)
-        await server.go_away()
-        await trio.testing.wait_all_tasks_blocked()
-        new = await client.complete(prompt="new", stream=True)
-        assert new.session_id != old.session_id
-        turns = [await stream.collect() for stream in (old, new)]
-        for turn in turns:
-            following = await client.complete(prompt="next", continues=turn)
-            assert (following.session_id, following.id) == (turn.session_id, 2)
-
-
-async def test_conversation_that_is_not_known_is_an_error_here(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    """Another client's turn, or one of a session that is gone, is never taken for one of this session."""
-    server = ScriptedServer(*(Answer("a") for _ in range(4)))
-    async with AsyncSeedanceClient(connector=server) as first:
-        turn = await first.complete(prompt="x")
-    async with AsyncSeedanceClient(connector=server) as second:
-        for unknown in (turn, 1):
-            with pytest.raises(StreamNotFound):
-                await second.complete(prompt="y", continues=unknown)
-        lost = await second.complete(prompt="x")
-        server.restart(forget=True)
-        await trio.sleep(1)
-        with pytest.raises(StreamNotFound):  # the client learns it when it asks
-            await second.complete(prompt="y", continues=lost)
-        assert (await second.complete(prompt="z")).text == "a"
-        with pytest.raises(StreamNotFound):
-            await second.complete(prompt="y", continues=lost)
-    assert [request.prompt for request in server.requests] == ["x", "x", "z"]
-
-
-async def test_client_keeps_a_few_sessions_and_no_more(autojump_clock: trio.testing.MockClock) -> None:
-    """However often servers leave, what is kept for later turns is bounded."""
-    server = ScriptedServer(respond=lambda request: Answer("a", delay_s=1))
-    async with AsyncSeedanceClient(connector=server, limits=Limits(max_sessions=3)) as client:
-        turns = []
-        for _ in range(10):
-            stream = await client.complete(prompt="x", stream=True)
-            await server.go_away()
-            await trio.testing.wait_all_tasks_blocked()
-            other = await client.complete(prompt="y", stream=True)
-            turns += [await stream.collect(), await other.collect()]
-            assert len(client._sessions) <= 3
-        await client.complete(prompt="z", continues=turns[-1])
-        with pytest.raises(StreamNotFound):
-            await client.complete(prompt="z", continues=turns[0])
-
-
 @pytest.mark.parametrize("method", [AsyncSeedanceClient.chat, AsyncSeedanceClient.complete])
 def test_every_method_takes_keywords_only(method: Callable[..., Any]) -> None:
     """Positional arguments could never be reordered later."""
     kinds = {parameter.kind for parameter in list(inspect.signature(method).parameters.values())[1:]}
     assert kinds <= {inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD}
+
+
+# ---- on asyncio; what it has in common with the others is tested in test_face
+
+
+def streaming(*script: Answer, **settings: Any) -> tuple[ScriptedServer, AsyncSeedanceClient]:
+    server = ScriptedServer(*script)
+    return server, AsyncSeedanceClient(connector=server, dice=lambda: 0.0, **settings)
+
+
+async def eventually(condition: Callable[[], object]) -> None:
+    """Waits for what the background thread is about to do."""
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 - another thread's doing
+            await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize("doing", ["collecting", "opening", "reading"])
+def test_asyncio_task_that_is_cancelled_cancels_its_generation(doing: str) -> None:
+    """Whatever it was doing: the model does not go on for nobody, and the client goes on."""
+
+    async def work(client: AsyncSeedanceClient) -> None:
+        if doing == "collecting":
+            await client.complete(prompt="x")
+        else:
+            async for _ in await client.complete(prompt="x", stream=True):
+                pass
+
+    async def main() -> None:
+        answer = Answer("a", endless=True, delay_s=0.05 if doing == "opening" else 0.0)
+        server, client = streaming(answer, Answer("next"))
+        async with client:
+            task = asyncio.create_task(work(client))
+            await eventually(lambda: server.requests)
+            if doing != "opening":
+                await eventually(lambda: server.acks)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            del task
+            gc.collect()
+            assert (await client.complete(prompt="y")).text == "next"
+            await eventually(lambda: server.cancelled == [1])
+
+    asyncio.run(main())
+
+
+def test_asyncio_wait_that_is_given_up_loses_nothing() -> None:
+    """A read in ``wait_for`` can be repeated until something comes, however often it is cut short."""
+
+    async def main() -> None:
+        pieces = [str(number) for number in range(40)]
+        _, client = streaming(Answer(*pieces, delay_s=0.002))
+        async with client:
+            stream = await client.complete(prompt="x", stream=True)
+            taken: list[str] = []
+            short = 0
+            while True:
+                try:
+                    chunk = await asyncio.wait_for(stream.receive(), 0.0015)
+                except TimeoutError:
+                    short += 1
+                    continue
+                if chunk is None:
+                    break
+                taken.append(chunk.delta)
+                assert stream.text == "".join(taken)
+                assert stream.bookmark.last_processed_id == min(chunk.id, 40)  # never behind the end
+            assert taken == [*pieces, ""]
+            assert short > 0
+
+    asyncio.run(main())
+
+
+def test_asyncio_reader_that_is_slow_holds_back_its_own_stream_only() -> None:
+    """Back-pressure is real: what is not asked for is not sent beyond the window."""
+
+    async def main() -> None:
+        _, client = streaming(Answer(*("x" for _ in range(1000))), Answer(*"other"))
+        async with client:
+            slow = await client.complete(prompt="x", stream=True)
+            await slow.receive()
+            assert (await client.complete(prompt="y")).text == "other"
+            buffered = slow._reading._generation._take.statistics().current_buffer_used
+            assert buffered <= 128
+            assert len((await slow.collect()).text) == 1000
+
+    asyncio.run(main())
+
+
+def test_asyncio_client_leaves_no_thread_and_says_goodbye() -> None:
+    """Live readers in other tasks get ClientClosed; the thread is gone when the client is left."""
+
+    async def main() -> None:
+        server, client = streaming(Answer("a", endless=True))
+        thread = client._portal._host.thread
+        async with client:
+            stream = await client.complete(prompt="x", stream=True)
+            reader = asyncio.create_task(stream.collect())
+            await eventually(lambda: server.acks)
+        with pytest.raises(ClientClosed):
+            await reader
+        assert not thread.is_alive()
+        assert server.connections == 0
+        with pytest.raises(ClientClosed, match="once"):
+            async with client:
+                pass
+
+    asyncio.run(main())
+
+
+def test_asyncio_body_that_is_cancelled_closes_all_the_same() -> None:
+    """Cancelled while it is left, the client still ends, by itself."""
+
+    async def main() -> None:
+        server, client = streaming(Answer("a", endless=True))
+
+        async def use() -> None:
+            async with client:
+                await client.complete(prompt="x")
+
+        task = asyncio.create_task(use())
+        await eventually(lambda: server.acks)
+        task.cancel()
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await eventually(lambda: not client._portal._host.thread.is_alive())
+        assert server.connections == 0
+
+    asyncio.run(main())
+
+
+def test_asyncio_client_serves_one_loop_after_the_other() -> None:
+    """Notebooks and tests run many loops; streams live in the client's thread, not in any of them."""
+    _, client = streaming(Answer("a", "b"))
+    loops = [asyncio.new_event_loop() for _ in range(3)]
+    try:
+        loops[0].run_until_complete(client.__aenter__())
+        stream: Any = loops[0].run_until_complete(client.complete(prompt="x", stream=True))
+        assert loops[1].run_until_complete(stream.receive()).delta == "a"
+        assert loops[2].run_until_complete(stream.collect()).text == "ab"
+        loops[2].run_until_complete(client.__aexit__(None, None, None))
+    finally:
+        for loop in loops:
+            loop.run_until_complete(loop.shutdown_default_executor())
+            loop.close()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias
 
@@ -238,3 +240,69 @@ def test_face_holds_conversations(play: Play) -> None:
             assert [request.sampling.temperature for request in (first, second, third)] == [0, 1, 0]
 
     play(scenario)
+
+
+LEFT_OPEN = """
+import asyncio, atexit
+atexit.register(lambda: print("connections left:", server.connections))  # runs after what is registered later
+from seedance_sdk import AsyncSeedanceClient
+from seedance_sdk.testing import Answer, ScriptedServer
+server = ScriptedServer(Answer("a", endless=True))
+client = AsyncSeedanceClient(connector=server)
+
+async def main():
+    await client.__aenter__()
+    stream = await client.complete(prompt="x", stream=True)
+    print((await stream.receive()).delta)
+
+asyncio.run(main())
+"""
+
+FORKED = """
+import os
+from seedance_sdk import ClientClosed, SeedanceClient
+from seedance_sdk.testing import Answer, ScriptedServer
+server = ScriptedServer(Answer("a", "b"), Answer("c"))
+client = SeedanceClient(connector=server)
+stream = client.complete(prompt="x", stream=True)
+print(next(stream).delta, flush=True)
+child = os.fork()
+if not child:
+    for use in (client.complete, lambda **_: next(stream), lambda **_: client.report("x")):
+        try:
+            use(prompt="y")
+        except ClientClosed as error:
+            print(error, flush=True)
+    client.close()
+    with SeedanceClient(connector=ScriptedServer(Answer("fresh"))) as another:
+        print(another.complete(prompt="z").text, flush=True)
+    del stream, client
+    raise SystemExit(0)
+assert os.waitpid(child, 0)[1] == 0
+print(stream.collect().text, client.complete(prompt="y").text, flush=True)
+client.close()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("program", "printed"),
+    [
+        pytest.param(LEFT_OPEN, ["a", "connections left: 0"], id="left open"),
+        pytest.param(
+            FORKED,
+            ["a", *3 * ["the client was made before a fork; make one in each process"], "fresh", "ab c"],
+            id="forked",
+        ),
+    ],
+)
+def test_process_ends_clean_and_shares_no_socket(program: str, printed: list[str]) -> None:
+    """A client left open says goodbye at exit; a forked child makes its own and disturbs nobody."""
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-W", "ignore::DeprecationWarning", "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert (done.returncode, done.stdout.splitlines(), done.stderr) == (0, printed, "")

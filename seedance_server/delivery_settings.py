@@ -113,7 +113,7 @@ class DeliverySettings:
         100, "--checkpoint-interval", "MS", "least time between two checkpoints to one client: a round trip"
     )
     digest_interval_ms: int = _delivery(
-        1000,
+        5000,
         "--digest-interval",
         "MS",
         "least time between two digests of a stream for its client to check: each weighs as much as some tokens",

@@ -28,7 +28,7 @@ GROUPS = {
     "product": ("--editable", "wire", "--editable", SDK, "--editable", ".[demo]", "rich"),
     # To build the distributions, compile the schema, check the SDK's types, attack the guarded socket.
     "test": (
-        *(*TEST_TOOLS, "build", "setuptools", "grpcio-tools", "mypy-protobuf", "mypy", "kosoku"),
+        *(*TEST_TOOLS, "build", "setuptools", "grpcio-tools", "mypy-protobuf", "mypy", "kosoku", "trustme"),
         *("openai", "langchain-openai"),  # ask the HTTP side as users do
         "opentelemetry-sdk",  # reads what the SDK exports
         "playwright",  # drives a Chromium that is there already, over the playground

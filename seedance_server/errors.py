@@ -6,6 +6,7 @@
     │   ├── KeyFileError        the key file can't be read or written
     │   ├── ListenError         the address can't be listened on
     │   └── SettingsFileError   the file of settings can't be read or says something that it can't
+    ├── BadClientHello          the client: this is no TLS handshake; answered with an alert
     ├── BadRequestHead          the client: this is no HTTP request; answered with a status
     ├── RequestRefused          the client: this request can't be served, the connection stays
     ├── EngineStopped           the engine is gone; every stream ends with a retryable error
@@ -27,6 +28,7 @@ from attrs import define
 from seedance_wire.messages import ErrorCode
 
 __all__ = [
+    "BadClientHello",
     "BadRequestHead",
     "ConfigError",
     "EngineStopped",
@@ -114,6 +116,10 @@ class SettingsFileError(StartupError):
 
     def __str__(self) -> str:
         return f"settings file {self.path} {self.reason}"
+
+
+class BadClientHello(ServerError):
+    """What came isn't the beginning of a TLS handshake; ``str()`` says why."""
 
 
 @define

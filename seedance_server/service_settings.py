@@ -41,6 +41,23 @@ class ServiceSettings:
         "file of tenants and their keys, see `seedance-server keys --help`; read again when it changes",
         parse=Path,
     )
+    ssl_certfile: Path | None = _service(  # noqa: RUF009
+        None,
+        "--ssl-certfile",
+        "PATH",
+        "certificate and those that vouch for it, PEM: TLS 1.3 from then on; read again on SIGHUP",
+        parse=Path,
+    )
+    ssl_keyfile: Path | None = _service(  # noqa: RUF009
+        None, "--ssl-keyfile", "PATH", "its private key (default: in the same file)", parse=Path
+    )
+    ssl_keyfile_password: str | None = _service(
+        None,
+        "--ssl-keyfile-password",
+        "PASSWORD",
+        "password of that key; better set by environment, flags are visible to others",
+        secret=True,
+    )
     allow_origins: tuple[str, ...] = _service(
         (),
         "--allow-origin",

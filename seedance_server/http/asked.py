@@ -91,7 +91,7 @@ def parse_asked(answer: AnswerId, body: Any, *, max_choices: int) -> Asked:
     inputs = _conversation(fields) if answer.kind is Kind.CHAT else _prompts(fields)
     n = fields.integer("n", default=1, least=1)
     stream = fields.flag("stream")
-    include_usage = Fields(fields.take("stream_options") or {}, "stream_options").flag("include_usage")
+    include_usage = _include_usage(fields)
     fields.refuse_others()
     if len(inputs) * n > max_choices:
         raise fields.wrong("n", f"at most {max_choices} choices are made at once")
@@ -109,6 +109,14 @@ def parse_asked(answer: AnswerId, body: Any, *, max_choices: int) -> Asked:
     return Asked(
         answer=answer, submits=tuple(submits), prompts=len(inputs), stream=stream, include_usage=include_usage
     )
+
+
+def _include_usage(fields: Fields) -> bool:
+    options = Fields(fields.take("stream_options") or {}, "stream_options")
+    options.take("include_obfuscation")  # padding, against whoever listens to lengths
+    include_usage = options.flag("include_usage")
+    options.refuse_others()
+    return include_usage
 
 
 def _common(fields: Fields, kind: Kind) -> dict[str, Any]:

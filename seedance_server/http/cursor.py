@@ -16,7 +16,7 @@ from seedance_server.http.refusal import Refusal
 
 __all__ = ["format_cursor", "parse_cursor"]
 
-_CURSOR = re.compile(r"\d{1,18}(-\d{1,18})*")
+_CURSOR = re.compile(r"[0-9]{1,18}(-[0-9]{1,18})*")
 
 
 def format_cursor(positions: Sequence[int]) -> str:

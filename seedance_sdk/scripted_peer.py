@@ -63,6 +63,9 @@ class PeerOwner(Protocol):
     def answer(self, request: Submit) -> Answer | Refusal:
         """Records a request, and says what it gets."""
 
+    def known(self, request: Submit, session: ScriptedSession) -> Accepted | Refused | None:
+        """What a request gets that was made in another session under the same key."""
+
     def note_cancel(self, stream_id: int) -> None:
         """Records a CANCEL."""
 
@@ -194,10 +197,13 @@ class ScriptedPeer:
 
     async def _answer(self, request: Submit, nursery: trio.Nursery) -> None:
         session = self._session
-        said = session.answers.get(request.idempotency_key)
+        said = session.answers.get(request.idempotency_key) or self._server.known(request, session)
         if said is not None:  # it was sent again: nothing is begun twice
             said = evolve(said, sequence_id=request.sequence_id)
-            await self.say(evolve(said, replayed=True) if isinstance(said, Accepted) else said)
+            if isinstance(said, Accepted):
+                session.answers[request.idempotency_key] = said
+                said = evolve(said, replayed=True)
+            await self.say(said)
             await self._checkpoint()
             return
         item = self._server.answer(request)

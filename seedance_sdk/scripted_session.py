@@ -50,7 +50,7 @@ class ScriptedSession:
     streams: dict[int, ScriptedStream] = field(factory=dict)
     answers: dict[bytes, Accepted | Refused] = field(factory=dict)
     batches: set[int] = field(factory=set)
-    _state: dict[str, int] = field(factory=lambda: {"epoch": 0, "last_sequence_id": 0})
+    _state: dict[str, int] = field(factory=lambda: {"epoch": 0, "last_sequence_id": 0, "last_stream_id": 0})
 
     @property
     def epoch(self) -> int:
@@ -72,7 +72,22 @@ class ScriptedSession:
 
     def begin(self, answer: Answer, durability: Durability) -> ScriptedStream:
         """Starts a stream, under the next number."""
-        stream = ScriptedStream(len(self.streams) + 1, answer, durability)
+        return self._take(ScriptedStream(0, answer, durability))
+
+    def take_along(self, other: ScriptedSession, key: bytes) -> Accepted | None:
+        """Takes the stream of another session's request, to go on here under a new number."""
+        said = other.answers.get(key)
+        stream = other.streams.pop(said.stream_id, None) if isinstance(said, Accepted) else None
+        if stream is None:
+            return None
+        del other.answers[key]
+        return Accepted(
+            sequence_id=0, stream_id=self._take(stream).id, durability=stream.durability, replayed=True
+        )
+
+    def _take(self, stream: ScriptedStream) -> ScriptedStream:
+        self._state["last_stream_id"] += 1
+        stream.id = self._state["last_stream_id"]
         self.streams[stream.id] = stream
         return stream
 
@@ -109,7 +124,7 @@ class ScriptedStream:
 
     def frame(self, frame_id: int, epoch: int) -> Frame:
         """A frame, as whoever is attached in this epoch gets it."""
-        return evolve(self.frames[frame_id - 1], epoch=epoch)
+        return evolve(self.frames[frame_id - 1], epoch=epoch, stream_id=self.id)
 
     def cancel(self) -> None:
         """The client wants no more of it."""

@@ -26,6 +26,7 @@ from seedance_sdk.scripted_peer import ScriptedPeer
 from seedance_sdk.scripted_session import ScriptedSession
 from seedance_sdk.transport import Transport
 from seedance_wire.messages import (
+    Accepted,
     Ack,
     ErrorCode,
     Event,
@@ -35,6 +36,7 @@ from seedance_wire.messages import (
     GoAway,
     Hello,
     Phase,
+    Refused,
     Status,
     Submit,
     UserEvent,
@@ -208,6 +210,21 @@ class ScriptedServer:
         if self._script:
             return self._script.pop(0)
         return Refusal(ErrorCode.INTERNAL, f"the script has no answer to request {len(self.requests)}")
+
+    def known(self, request: Submit, session: ScriptedSession) -> Accepted | Refused | None:
+        """What a request gets that was made in another session under the same key."""
+        for other, peer in self._sessions.values():
+            if other is session or request.idempotency_key not in other.answers:
+                continue
+            if peer in self._peers:
+                return Refused(
+                    sequence_id=request.sequence_id,
+                    code=ErrorCode.OVERLOADED,
+                    message="another connection has the stream of this request",
+                    retryable=True,
+                )
+            return session.take_along(other, request.idempotency_key)
+        return None
 
     def note_cancel(self, stream_id: int) -> None:
         """Records a CANCEL."""

@@ -15,11 +15,21 @@ from seedance_sdk.errors import (
     ConnectionLost,
     InternalServerError,
     NumericalError,
+    Overloaded,
     PermissionDenied,
     RateLimited,
     StreamNotFound,
 )
-from seedance_sdk.testing import Answer, Cut, ErrorCode, FinishReason, Refusal, ScriptedServer
+from seedance_sdk.testing import (
+    Answer,
+    Cut,
+    ErrorCode,
+    FinishReason,
+    Phase,
+    Refusal,
+    ScriptedServer,
+    Status,
+)
 
 
 async def test_script_is_followed_in_order_and_its_end_is_an_error() -> None:
@@ -121,6 +131,31 @@ async def test_server_that_is_not_durable_loses_streams_with_their_connection() 
             await client.complete(prompt="x")
         assert caught.value.partial == "a"
         assert (await client.complete(prompt="x")).text == "b"
+
+
+async def test_request_with_a_key_is_answered_once_in_whatever_session() -> None:
+    """A program that starts afresh gets its answer again, unless its former self is still connected."""
+    server = ScriptedServer(Answer("a", "b"), Answer("c"))
+    async with AsyncSeedanceClient(connector=server) as first:
+        assert (await first.complete(prompt="x", idempotency_key="k")).text == "ab"
+        async with AsyncSeedanceClient(connector=server) as second:
+            with pytest.raises(Overloaded) as caught:
+                await second.complete(prompt="x", idempotency_key="k")
+            assert caught.value.retryable
+            assert (await second.complete(prompt="y")).text == "c"
+    async with AsyncSeedanceClient(connector=server) as third:
+        assert (await third.complete(prompt="x", idempotency_key="k")).text == "ab"
+    assert [request.prompt for request in server.requests] == ["x", "y"]
+
+
+async def test_script_tells_what_the_real_server_tells_beside_the_text() -> None:
+    """Places in the queue and pace, under the stream's own number."""
+    server = ScriptedServer(Answer(Status(stream_id=9, phase=Phase.QUEUED, position=1), "a"))
+    async with AsyncSeedanceClient(connector=server) as client:
+        stream = await client.complete(prompt="x", stream=True)
+        events = stream.events()
+        assert await anext(events) == Status(stream_id=1, phase=Phase.QUEUED, position=1)
+        assert (await stream.collect()).text == "a"
 
 
 def test_double_serves_the_blocking_client_too() -> None:

@@ -13,7 +13,7 @@ import trio
 
 from scripted_server import numbers
 from seedance_wire.messages import Delta, Flush, GoAway, Welcome
-from tests.faults.server_process import SCRIPTED, ServerProcess, server_process
+from tests.faults.server_process import ServerProcess, numbers_server
 from tests.server.wire_client import WireClient, http, wire_client
 
 pytestmark = pytest.mark.slow
@@ -23,13 +23,6 @@ TOKENS = 800
 """With the time of a step that is more than the time that streams are given."""
 SLACK_S = 5.0
 """Beyond the deadline: what a busy machine takes to notice that a process has ended."""
-
-
-@asynccontextmanager
-async def numbers_server(tmp_path: Path, *flags: str, step_ms: int = 3) -> AsyncIterator[ServerProcess]:
-    flags += ("--journal", str(tmp_path / "journal.db"), "--ack-rate", "10000")  # each frame is acknowledged
-    async with server_process(tmp_path, f"--step-ms={step_ms}", *flags, command=SCRIPTED) as server:
-        yield server
 
 
 async def connect(server: ServerProcess) -> trio.SocketStream:

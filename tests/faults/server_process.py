@@ -18,10 +18,9 @@ from pathlib import Path
 import trio
 from attrs import define, field
 
-__all__ = ["SCRIPTED", "ServerProcess", "free_port", "server_process"]
+__all__ = ["ServerProcess", "free_port", "numbers_server", "server_process"]
 
-SCRIPTED = (str(Path(__file__).parents[2] / "bench" / "scripted_server.py"),)
-"""The command of a server without a model, whose answers are numbers; it takes ``--step-ms=…`` as well."""
+_NUMBERS = Path(__file__).parents[2] / "bench" / "scripted_server.py"
 _READY = "seedance-server ready on "
 _LOOK_S = 0.02
 START_TIMEOUT_S = 300.0
@@ -151,3 +150,14 @@ async def server_process(
         yield server
     finally:
         server.destroy()
+
+
+@asynccontextmanager
+async def numbers_server(directory: Path, *arguments: str, step_ms: int = 3) -> AsyncIterator[ServerProcess]:
+    """The same without a model: each answer counts, a step a number, with its journal in ``directory``.
+
+    Clients may acknowledge every frame.
+    """
+    flags = (f"--step-ms={step_ms}", "--journal", str(directory / "journal.db"), "--ack-rate", "10000")
+    async with server_process(directory, *flags, *arguments, command=(str(_NUMBERS),)) as server:
+        yield server

@@ -13,33 +13,16 @@ import seedance_server.tls
 from seedance_server.config import Config
 from seedance_server.errors import ConfigError
 from seedance_server.tls import Tls
+from tests.certificates import client_context, write_certificate
 from tests.server.test_serve import config, connect, factory, run
 from tests.server.wire_client import http, wire_client
 
-AUTHORITY = trustme.CA()
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
-
-
-def write(directory: Path, authority: trustme.CA = AUTHORITY, name: str = "127.0.0.1") -> tuple[Path, Path]:
-    """A certificate and its key, in files."""
-    leaf = authority.issue_cert(name)
-    paths = directory / "cert.pem", directory / "key.pem"
-    paths[0].write_bytes(b"".join(blob.bytes() for blob in leaf.cert_chain_pems))
-    leaf.private_key_pem.write_to_path(paths[1])
-    return paths
-
-
-def client_context(*protocols: str, authority: trustme.CA = AUTHORITY) -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    authority.configure_trust(context)
-    if protocols:
-        context.set_alpn_protocols(protocols)
-    return context
 
 
 @asynccontextmanager
 async def encrypted_server(tmp_path: Path, **more):
-    certificate, key = write(tmp_path)
+    certificate, key = write_certificate(tmp_path)
     async with trio.open_nursery() as nursery:
         yield await run(nursery, config(ssl_certfile=certificate, ssl_keyfile=key, **more), factory())
         nursery.cancel_scope.cancel()
@@ -145,7 +128,7 @@ async def test_a_handshake_that_does_not_come_is_cut_in_time(tmp_path: Path) -> 
 
 async def test_a_renewed_certificate_holds_for_new_connections_only(tmp_path: Path) -> None:
     """Nobody is cut by it; files that can't be used leave the old one in place, and a line says why."""
-    certificate, key = write(tmp_path)
+    certificate, key = write_certificate(tmp_path)
     tls = Tls(certificate, key)
     log = Mock()
 
@@ -167,7 +150,7 @@ async def test_a_renewed_certificate_holds_for_new_connections_only(tmp_path: Pa
         old = await shake(url, client_context())
         assert await ask(old, b"1") == b"1"
         other = trustme.CA()
-        write(tmp_path, other)
+        write_certificate(tmp_path, other)
         await tls.reload()
         new = await shake(url, client_context(authority=other))
         assert await ask(new, b"2") == b"2"
@@ -196,7 +179,7 @@ def test_a_key_may_have_a_password_and_stand_in_the_same_file(tmp_path: Path) ->
     """Without it, or with a wrong one, the server says so; it never asks at a terminal."""
     from cryptography.hazmat.primitives import serialization as s
 
-    certificate, key = write(tmp_path)
+    certificate, key = write_certificate(tmp_path)
     private = s.load_pem_private_key(key.read_bytes(), None)
     pem = private.private_bytes(
         s.Encoding.PEM, s.PrivateFormat.PKCS8, s.BestAvailableEncryption(b"a password")
@@ -215,9 +198,9 @@ def test_a_key_may_have_a_password_and_stand_in_the_same_file(tmp_path: Path) ->
 
 def test_files_that_cannot_be_used_are_told_by_their_flag(tmp_path: Path) -> None:
     """Before anything listens."""
-    certificate, _ = write(tmp_path)
+    certificate, _ = write_certificate(tmp_path)
     (tmp_path / "other").mkdir()
-    _, other_key = write(tmp_path / "other")
+    _, other_key = write_certificate(tmp_path / "other")
     nothing = tmp_path / "nothing.pem"
     with pytest.raises(ConfigError, match="--ssl-keyfile can't be read: No such file or directory: "):
         Tls(certificate, nothing)

@@ -20,6 +20,7 @@ BENCHMARKS = {
     "latency": "what the SDK's latency figures cost for each token, and in memory",
     "load": "what N patient users see: latency and throughput",
     "turns": "a conversation's second turn against its first: the time to the first token",
+    "wire": "what a token weighs on the wire, in each encoding, and what it costs to write",
 }
 """Each is the module of that name beside this file; its ``main(arguments)`` gives an exit status."""
 DEFAULT = "load"

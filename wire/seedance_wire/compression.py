@@ -47,14 +47,14 @@ class Compressor:
     """One direction of a connection, at its sender.
 
     Args:
-        trial_messages: How many messages to decide after.
+        trial_messages: How many messages to decide after; 0 compresses from the first on.
 
     Attributes:
         is_on: Whether it was decided to compress; None while it is undecided.
     """
 
     def __init__(self, trial_messages: int = TRIAL_MESSAGES) -> None:
-        self.is_on: bool | None = None
+        self.is_on: bool | None = None if trial_messages else True
         self._frame: zstandard.ZstdCompressionObj | None = None
         self._trial_messages = trial_messages
         self._tried = 0

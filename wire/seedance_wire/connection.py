@@ -94,7 +94,7 @@ class Connection:
         max_streams: Streams that a server may have running at once here. A SUBMIT beyond is no violation; the
             server refuses it, going by ``open_streams`` and ``pending_submits``.
         trial_messages: Messages after which it is decided whether to compress what is sent, where the other
-            end can read that.
+            end can read that; 0 compresses whatever it brings.
 
     Raises:
         LocalProtocolError: There is no such subprotocol.

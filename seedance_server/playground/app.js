@@ -268,7 +268,10 @@ $("prompt").addEventListener("keydown", (event) => {
 });
 addEventListener("keydown", (event) => {
   if (event.key === "Escape" && !document.querySelector("dialog[open]")) stopAll();
-  if (event.altKey && event.code === "KeyX") session.cut();
+  if (event.altKey && event.code === "KeyX") {
+    event.preventDefault();
+    session.cut();
+  }
 });
 $("cut").addEventListener("click", () => session.cut());
 $("reconnect").addEventListener("click", () => session.connect());
@@ -294,6 +297,7 @@ $("theme").addEventListener("click", () => {
   setTheme(next);
 });
 addEventListener("resize", drawSoon);
+addEventListener("pagehide", () => session.end());
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawSoon);
 
 setTheme(settings.choice("theme", "auto"));

@@ -4,12 +4,22 @@
 // Emits "state" (detail: {phase, waitMs, reason}), "welcome", "note" (detail: {kind, text, streamId}: what
 // crossed the wire, in words) and "frame" (detail: {answer, at, verdict}), "resumed" (detail: {awayMs}).
 
-import { FRAME, SUBPROTOCOL, TICKET_PREFIX, fullJitter, newKey, reactionTo, readMessages } from "./wire.js";
+import { FRAME, SUBPROTOCOL, TICKET_PREFIX, fullJitter, newKey, reactionTo, readMessages, utf8Length } from "./wire.js";
 
 const ACK_EVERY_MS = 40; // a server takes 50 a second
 const SILENCE_MS = 20_000; // an answer is due and nothing comes: the connection may be dead without a word
 const MOVE_MS = 500; // a server that leaves has said so; only a crowd must be spread
 const GAPS_ALLOWED = 3;
+const NUMBER_BYTES = 40; // what a request's number adds to it
+
+/** What an HTTP answer says is wrong: our own servers say it in an object, what is in between in its own way. */
+function reasonOf(body) {
+  try {
+    return JSON.parse(body).error.message;
+  } catch {
+    return body.trim().slice(0, 200);
+  }
+}
 
 export class Session extends EventTarget {
   #socket = null;
@@ -19,6 +29,7 @@ export class Session extends EventTarget {
   #answers = new Map(); // by stream
   #unsent = new Map(); // acks by stream
   #ackTimer = 0;
+  #ackedAt = 0;
   #retryTimer = 0;
   #attempt = 0;
   #gaps = 0;
@@ -52,6 +63,10 @@ export class Session extends EventTarget {
   submit(answer) {
     answer.submittedAt = performance.now();
     const message = { type: "submit", idempotency_key: newKey(), ...answer.request };
+    const room = this.welcome?.limits.max_message_bytes ?? Infinity;
+    if (utf8Length(JSON.stringify(message)) + NUMBER_BYTES > room) {
+      return answer.refused({ code: "too_long", message: `This server reads requests of up to ${room} bytes.` });
+    }
     this.#queue({ message, answer });
     if (this.phase === "idle" || this.phase === "stopped") this.connect();
   }
@@ -75,6 +90,12 @@ export class Session extends EventTarget {
     this.#note("cut", "you cut the wire");
     this.#leave(3001);
     this.#comeBackIn(awayMs + fullJitter(0, this.random), "the wire is cut");
+  }
+
+  /** The page is closed: nobody will come back for what still runs. */
+  end() {
+    for (const answer of this.running) this.cancel(answer);
+    this.#send({ type: "bye" });
   }
 
   async connect() {
@@ -109,7 +130,7 @@ export class Session extends EventTarget {
       this.#comeBackIn(this.#backoff(), "no connection to the server");
       return null;
     }
-    const reason = (await answer.text()).trim().slice(0, 200);
+    const reason = reasonOf(await answer.text());
     if (answer.status === 401) {
       this.#setPhase("key", { reason: this.#key ? "This key opens nothing." : "" });
     } else if (answer.status === 429 || answer.status >= 500) {
@@ -317,11 +338,16 @@ export class Session extends EventTarget {
 
   #acknowledge(answer) {
     this.#unsent.set(answer.streamId, answer.taken);
-    this.#ackTimer ||= setTimeout(() => this.#sendAcks(), ACK_EVERY_MS);
+    const waitMs = this.#ackedAt + ACK_EVERY_MS - performance.now();
+    // At once where it may be: in a tab that nobody sees, timers come late, and the model would wait for them.
+    if (waitMs <= 0) this.#sendAcks();
+    else this.#ackTimer ||= setTimeout(() => this.#sendAcks(), waitMs);
   }
 
   #sendAcks() {
+    clearTimeout(this.#ackTimer);
     this.#ackTimer = 0;
+    this.#ackedAt = performance.now();
     const processed = [...this.#unsent].filter(([, id]) => id > 0).map(([s, id]) => ({ s, id }));
     this.#unsent.clear();
     if (this.phase === "open" && processed.length > 0) this.#send({ type: "ack", processed });

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from attrs import define, field
 
-from tests.faults.server_process import SCRIPTED, ServerProcess
+import scripted_server
+from tests.faults.server_process import ServerProcess
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -65,7 +66,7 @@ def browser() -> Iterator[Browser]:
 def start_server(directory: Path, *flags: str, step_ms: float) -> ServerProcess:
     """A server whose answers are the numbers from 0 on; the caller destroys it."""
     arguments = (f"--step-ms={step_ms}", "--journal", str(directory / "journal.db"), *flags)
-    server = ServerProcess(arguments, directory, command=SCRIPTED)
+    server = ServerProcess(arguments, directory, command=(scripted_server.__file__,))
     start_again(server)
     return server
 

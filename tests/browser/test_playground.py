@@ -218,6 +218,30 @@ def test_page_shows_what_is_wrong_with_a_request(server: ServerProcess, open_pag
     assert "top_p" in str(lane(page).locator(".problem").text_content())
 
 
+def test_page_does_not_send_what_the_server_would_not_read(server: ServerProcess, open_page: OpenPage):
+    """A message over the limit would close the connection, and with it what else runs there."""
+    wire = Wire()
+    page = open_page(server, wire=wire, settings=FEW)
+    page.wait_for_function("() => document.querySelector('#wire-state').dataset.phase === 'open'")
+    ask(page, "x" * 262_144)
+    wait_for(page, "too long")
+    ask(page, "short")
+    wait_for(page, "at its longest ✓")
+    assert len(wire.of("submit")) == len(wire.urls) == 1
+
+
+def test_page_leaves_nothing_running_when_it_is_closed(server: ServerProcess, open_page: OpenPage):
+    """Nobody will come back for it: it says so, and the model is free for others at once."""
+    page = open_page(server, settings=MANY, expected="404")
+    ask(page)
+    wait_tokens(page, 10)
+    before = len(server.log)
+    page.goto(f"http://127.0.0.1:{server.port}/nothing")
+    while "peer left" not in server.log[before:]:
+        page.wait_for_timeout(20)
+    assert "code=1000" in server.log[before:]
+
+
 def test_page_takes_what_a_model_says_as_text(server: ServerProcess, open_page: OpenPage):
     """Markup in a question or an answer stays markup to be read."""
     page = open_page(server, settings=FEW)

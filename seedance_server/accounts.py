@@ -32,7 +32,8 @@ class Account:
         requests: Requests from SUBMIT to their last frame.
         waiting: Those of them that never had their turn in the engine.
         prompt_tokens: Of its requests that had their turn, since the start.
-        generated_tokens: Generated for it, since the start.
+        generated_tokens: Committed of its answers, since the start.
+        sent_bytes: Sent to it, since the start.
     """
 
     def __init__(self, tenant: Tenant, clock: Callable[[], float] = trio.current_time) -> None:
@@ -45,6 +46,7 @@ class Account:
         self.waiting = 0
         self.prompt_tokens = 0
         self.generated_tokens = 0
+        self.sent_bytes = 0
         self.hold_to(tenant)
 
     @property
@@ -86,6 +88,7 @@ class Account:
 
     def charge_bytes(self, amount: int) -> None:
         """So much was sent to it."""
+        self.sent_bytes += amount
         self._bandwidth.charge(amount, self._clock())
 
     def bandwidth_wait_s(self) -> float:

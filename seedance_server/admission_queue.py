@@ -82,12 +82,16 @@ class QueueStatistics:
     Attributes:
         waiting: Requests that wait for their turn.
         granted: Requests that had it and aren't over.
+        started: Those of them that the engine has begun with.
+        running: Those of these that their reader doesn't hold up.
         blocks: Blocks that those count for which take part in steps.
         turns: Turns given so far.
     """
 
     waiting: int
     granted: int
+    started: int
+    running: int
     blocks: int
     turns: int
 
@@ -117,6 +121,8 @@ class AdmissionQueue:
         return QueueStatistics(
             waiting=sum(len(line.waiting) for line in self._lines.values()),
             granted=len(self._granted),
+            started=sum(ticket.has_started for ticket in self._granted),
+            running=sum(ticket.has_started and not ticket.is_resting() for ticket in self._granted),
             blocks=self._in_use()[1],
             turns=self._turns,
         )

@@ -1,6 +1,6 @@
 """Every setting and every limit of the server, in one frozen value that is validated once.
 
-The fields stand in four parts, by what they are about. Each carries its help text, which for a limit is its
+The fields stand in five parts, by what they are about. Each carries its help text, which for a limit is its
 reason, its default and how to read it from text; the command line, the environment and the file are derived
 from that, so no setting can lack one. A `Config` that exists is usable: contradictions are refused here,
 never met later.
@@ -19,16 +19,18 @@ from seedance_server.delivery_settings import DeliverySettings
 from seedance_server.engine_settings import EngineSettings
 from seedance_server.errors import ConfigError
 from seedance_server.limit_settings import LimitSettings
+from seedance_server.observation_settings import ObservationSettings
 from seedance_server.service_settings import ServiceSettings
 from seedance_server.setting import Setting, is_loopback
 
 __all__ = ["Config"]
 
-_MIN_API_KEY_CHARS = 16
+_MIN_KEY_CHARS = 16
 _WEBSOCKET_URL = re.compile(r"wss?://[!-~]{1,2000}")
 _MAY_BE_ZERO = {
     "idle_check_s",
     "journal_reserve_bytes",
+    "metrics_tenants",
     "orphan_grace_s",
     "port",
     "run_ahead_frames",
@@ -38,7 +40,9 @@ _MAY_BE_ZERO = {
 
 
 @frozen(kw_only=True, slots=False)  # slots can't have several bases
-class Config(LimitSettings, DeliverySettings, ServiceSettings, EngineSettings):  # fields in reverse order
+class Config(  # fields in reverse order
+    LimitSettings, DeliverySettings, ObservationSettings, ServiceSettings, EngineSettings
+):
     """All settings.
 
     Raises:
@@ -50,8 +54,9 @@ class Config(LimitSettings, DeliverySettings, ServiceSettings, EngineSettings): 
             self._check_range(field.name, getattr(self, field.name))
         if self.port > 65535:
             raise ConfigError("--port", f"must be from 0 to 65535, not {self.port}")
-        if self.api_key is not None and len(self.api_key) < _MIN_API_KEY_CHARS:
-            raise ConfigError("--api-key", f"must have at least {_MIN_API_KEY_CHARS} characters")
+        for flag, key in (("--api-key", self.api_key), ("--metrics-key", self.metrics_key)):
+            if key is not None and len(key) < _MIN_KEY_CHARS:
+                raise ConfigError(flag, f"must have at least {_MIN_KEY_CHARS} characters")
         if self.api_key is None and self.keys_path is None and not is_loopback(self.host):
             raise ConfigError(
                 "--api-key",
@@ -59,6 +64,8 @@ class Config(LimitSettings, DeliverySettings, ServiceSettings, EngineSettings): 
             )
         if self.reconnect_to is not None and not _WEBSOCKET_URL.fullmatch(self.reconnect_to):
             raise ConfigError("--reconnect-to", f"must be a ws:// or wss:// URL, not {self.reconnect_to!r}")
+        if self.ssl_certfile is None and self.ssl_keyfile is not None:
+            raise ConfigError("--ssl-keyfile", "needs --ssl-certfile")
         if self.stream_buffer_outputs < 4:
             raise ConfigError("--stream-buffer", "must be at least 4: a pause takes effect one step later")
         if self.batch_bytes > self.outbox_bytes:

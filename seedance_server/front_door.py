@@ -9,9 +9,12 @@ It must not know what is said over either.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import structlog
 import trio
-from attrs import define
+from attrs import define, field
+from prometheus_client import CollectorRegistry
 from trio_websocket import ConnectionClosed
 from wsproto.utilities import LocalProtocolError
 
@@ -24,7 +27,10 @@ from seedance_server.http.app import build_app
 from seedance_server.http.refusal import ERROR_HEADER
 from seedance_server.http.side import HttpSide
 from seedance_server.lobby import Lobby, Visit
+from seedance_server.metrics.exposition import Metrics
+from seedance_server.metrics.state import Serving, StateCollector
 from seedance_server.request_head import RequestHead, read_head
+from seedance_server.request_watch import Observer
 from seedance_server.upgrade import CHAT_PATH, HttpAnswer, Upgrade, check_upgrade, ticket_of
 from seedance_server.websockets import WebSockets
 from seedance_wire.messages import ErrorCode
@@ -64,6 +70,8 @@ class FrontDoorStatistics:
         requests: HTTP requests on the others.
         refused: Connections and requests that were turned away at the door.
         contained: Connections that ended by an exception which should not have been.
+        refusals: Those that were turned away, by reason.
+        closes: WebSockets that are over, by close code.
         websockets: WebSockets open.
         http: Connections open on which HTTP requests were let in.
         lobby: Connections open that haven't been welcomed.
@@ -74,6 +82,8 @@ class FrontDoorStatistics:
     requests: int = 0
     refused: int = 0
     contained: int = 0
+    refusals: Mapping[str, int] = field(factory=dict)
+    closes: Mapping[str, int] = field(factory=dict)
     websockets: int = 0
     http: int = 0
     lobby: int = 0
@@ -87,23 +97,49 @@ class FrontDoor:
     Args:
         config: Limits and origins.
         gate: Who may come in.
+        registry: Where metrics are registered; None for one of its own.
+
+    Attributes:
+        house: What is behind it.
+        heartbeats: Asks silent clients for a sign of life.
+        lobby: Where a connection is before it has proved anything.
     """
 
-    def __init__(self, config: Config, gate: Gate) -> None:
+    def __init__(self, config: Config, gate: Gate, registry: CollectorRegistry | None = None) -> None:
         self._config = config
         self._gate = gate
         gate.on_change = self._show_out
-        self.house = House(config, gate)
-        self._refused = 0
+        self.house = House(config, gate, Metrics(registry or CollectorRegistry()))
         self._counts = FrontDoorStatistics()
         self._websockets = WebSockets(self.house)
         self._http = HttpSide(self.house, build_app(self.house), self._let_in)
         self.heartbeats = self._websockets.heartbeats
         self.lobby = Lobby(config.max_unauthenticated, config.max_unauthenticated_per_address)
+        self._state = StateCollector(
+            door=self.statistics,
+            heartbeats=self.heartbeats.statistics,
+            accounts=gate.accounts,
+            readiness=self.house.readiness,
+            outcomes=self.house.metrics.requests.outcomes,
+            most_tenants=config.metrics_tenants,
+        )
+        self.house.metrics.read(self._state)
+
+    @property
+    def observers(self) -> tuple[Observer, ...]:
+        """Who is to watch requests."""
+        return (self.house.metrics.requests,)
 
     def open(self, service: Service) -> None:
         """Lets clients in from now on."""
         self.house.service = service
+        self._state.serving = Serving(
+            admission=service.admission,
+            engine_loop=service.engine_loop,
+            journal=service.journal,
+            registry=service.registry,
+            watchdog=service.watchdog,
+        )
 
     def statistics(self) -> FrontDoorStatistics:
         """Counts so far, as of now."""
@@ -111,7 +147,8 @@ class FrontDoor:
         counts.upgraded = self._websockets.upgraded
         counts.websockets = self._websockets.open
         counts.requests, counts.http = self._http.requests, self._http.open
-        counts.refused = self._refused + self._http.refused
+        counts.refusals, counts.closes = self.house.refusals, self._websockets.closes
+        counts.refused = self.house.refusals.total()
         counts.lobby = self.lobby.visits
         return counts
 
@@ -200,7 +237,7 @@ class FrontDoor:
             answer = HttpAnswer(error.status, error.reason)
         except trio.TooSlowError:
             answer = HttpAnswer(408, "the request didn't arrive in time")
-        self._refused += 1
+        self.house.note_refused(answer)
         _log.info("request refused", address=address, status=answer.status, reason=answer.body)
         with trio.move_on_after(self._config.close_timeout_s):
             await guard.send_all(answer.encode(with_body=head is None or head.method != "HEAD"))

@@ -8,16 +8,20 @@ It must not know connections, paths or encodings.
 
 from __future__ import annotations
 
-from attrs import define, frozen
+from collections import Counter
+
+from attrs import define, field, frozen
 
 from seedance_server.admission import Admission
 from seedance_server.config import Config
 from seedance_server.engine_loop import EngineLoop
 from seedance_server.gate import Gate
 from seedance_server.journal.interface import Journal
+from seedance_server.metrics.exposition import Metrics
 from seedance_server.readiness import Cause, Readiness, Reason
 from seedance_server.requests import Requests
 from seedance_server.session_registry import SessionRegistry
+from seedance_server.upgrade import HttpAnswer
 from seedance_server.watchdog import Watchdog
 
 __all__ = ["House", "Service"]
@@ -51,14 +55,18 @@ class House:
     Attributes:
         config: All settings.
         gate: Who may come in.
+        metrics: What is counted.
         service: What they come for; None until the model is loaded.
         is_draining: Whether the server shuts down.
+        refusals: Who was turned away, by reason.
     """
 
     config: Config
     gate: Gate
+    metrics: Metrics
     service: Service | None = None
     is_draining: bool = False
+    refusals: Counter[str] = field(init=False, factory=Counter)
 
     def readiness(self) -> Readiness:
         """Whether new work is taken, and all that is in the way of it."""
@@ -68,3 +76,7 @@ class House:
         return Readiness(
             (*draining, *self.service.watchdog.reasons()), self.service.admission.model.invariance
         )
+
+    def note_refused(self, answer: HttpAnswer) -> None:
+        """Counts that somebody was turned away at the door."""
+        self.refusals[answer.reason] += 1

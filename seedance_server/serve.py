@@ -13,7 +13,7 @@ from __future__ import annotations
 import secrets
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import attrs
 import structlog
@@ -35,6 +35,7 @@ from seedance_server.journal.interface import Journal
 from seedance_server.journal_file import make_journal
 from seedance_server.listener import accept_forever, descriptor_budget, listen
 from seedance_server.load import LoadMeter, open_device_reader, watch_load
+from seedance_server.request_watch import Observer
 from seedance_server.requests import Requests
 from seedance_server.served_model import ServedModel
 from seedance_server.session_registry import SessionRegistry
@@ -136,7 +137,9 @@ async def _serve(
         delivery = EventDelivery(journal, sinks)
         work.start_soon(delivery.run)
         work.start_soon(door.heartbeats.run)
-        service = await _start_service(config, model, thread, journal, delivery, gate.accounts, work)
+        service = await _start_service(
+            config, model, thread, journal, delivery, gate.accounts, door.observers, work
+        )
         door.open(service)
         if not gate.wants_key:
             _log.warning("no --keys and no --api-key: whoever is on this machine may use this server")
@@ -171,6 +174,7 @@ async def _start_service(
     engine_loop = EngineLoop(
         model.engine,
         thread,
+    observers: Sequence[Observer],
         buffer_outputs=config.stream_buffer_outputs,
         stall_timeout_s=config.stall_timeout_s,
         idle_check_s=config.idle_check_s,
@@ -197,7 +201,7 @@ async def _start_service(
         admission=admission,
         engine_loop=engine_loop,
         journal=journal,
-        requests=Requests(journal, admission, config),
+        requests=Requests(journal, admission, config, observers=observers),
         registry=registry,
         watchdog=watchdog,
     )

@@ -185,8 +185,12 @@ class Stream:
 
     def _steer(self) -> None:
         """Tells the engine at once what the windows have come to."""
-        if self._is_ending or self.tail.is_ended or self._pace.update(trio.current_time()) is None:
+        if self._is_ending or self.tail.is_ended:
             return
+        now_s, held_since_s = trio.current_time(), self._pace.held_since_s
+        if (action := self._pace.update(now_s)) is None:
+            return
+        self._watch.flow(action, None if held_since_s is None else now_s - held_since_s)
         self._patience.deadline = self._park_at_s()
         if self._generation is not None:
             self._generation.throttle(self._pace.action is FlowAction.THROTTLE)

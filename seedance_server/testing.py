@@ -384,7 +384,7 @@ async def serve_in_memory(
                 admission=admission,
                 engine_loop=engine_loop,
                 journal=journal,
-                requests=Requests(journal, admission, config),
+                requests=Requests(journal, admission, config, observers=door.observers),
                 registry=registry,
                 watchdog=watchdog,
             )

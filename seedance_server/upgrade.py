@@ -23,6 +23,7 @@ from seedance_wire.codec import SUBPROTOCOLS, choose_subprotocol
 
 __all__ = [
     "CHAT_PATH",
+    "ERROR_HEADER",
     "HttpAnswer",
     "Upgrade",
     "canonical_head",
@@ -33,6 +34,8 @@ __all__ = [
 
 CHAT_PATH = "/v1/chat"
 """Where WebSockets are; every other path is HTTP's."""
+ERROR_HEADER = "Seedance-Error"
+"""Header of an answer that refuses new work; its value is that of an `ErrorCode`."""
 _TICKET_PREFIX = "seedance.ticket."
 _STATUS = {
     200: "OK",
@@ -66,6 +69,12 @@ class HttpAnswer:
     status: int
     body: str
     headers: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def reason(self) -> str:
+        """One word of few for it: the protocol's where the answer says one, else that of its status."""
+        word = dict(self.headers).get(ERROR_HEADER)
+        return word or _STATUS.get(self.status, "Refused").lower().replace(" ", "_")
 
     def encode(self, *, with_body: bool = True) -> bytes:
         """The bytes to send; an answer to HEAD has no body."""

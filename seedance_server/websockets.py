@@ -9,6 +9,8 @@ It must not know what is said over a WebSocket, nor who may come in.
 
 from __future__ import annotations
 
+from collections import Counter
+
 import structlog
 import trio
 from trio_websocket import wrap_server_stream
@@ -34,6 +36,8 @@ _LIBRARY_READ_BYTES = 4096
 loop for 87 ms."""
 _LIBRARY_QUEUE = 8
 """Messages that the library holds for the reader, which never makes them wait for long."""
+_KNOWN_CODES = {*CloseCode, *range(1000, 1016)}
+"""Those of RFC 6455 (section 7.4) and the protocol's own."""
 _EVICTED_CLOSE_S = 0.1
 """Time for the last word to a connection that gives way: it goes into an empty buffer, or not at all."""
 
@@ -51,6 +55,7 @@ class WebSockets:
     Attributes:
         open: How many there are.
         upgraded: How many there were.
+        closes: With which close code they ended, how often.
         heartbeats: Asks silent ones for a sign of life.
     """
 
@@ -60,6 +65,7 @@ class WebSockets:
         self._left = trio.Event()
         self.open = 0
         self.upgraded = 0
+        self.closes: Counter[str] = Counter()
         self.heartbeats = Heartbeats(house.config.heartbeat_s, house.config.heartbeat_timeout_s)
 
     def go_away(self, deadline_ms: int) -> None:
@@ -155,6 +161,7 @@ class WebSockets:
                     self.heartbeats.forget(peer)
                     evicted = visit.scope.cancel_called
                     farewell = farewell or (_CROWDED_OUT if evicted else _SHUTTING_DOWN)  # cancelled
+                    self.closes[_close_label(farewell.code)] += 1
                     _log.info("peer left", address=address, code=int(farewell.code), reason=farewell.reason)
                     # Shielded, with a deadline: a server that is being cancelled still says goodbye.
                     patience_s = _EVICTED_CLOSE_S if evicted else config.close_timeout_s
@@ -165,3 +172,8 @@ class WebSockets:
             self.open -= 1
             account.connections -= 1
             self._left.set()
+
+
+def _close_label(code: int) -> str:
+    """The code, where the protocol or the RFC has it: a client may say any of thousands."""
+    return str(int(code)) if code in _KNOWN_CODES else "other"

@@ -16,6 +16,7 @@ from starlette.routing import BaseRoute, Route
 
 from seedance_server.house import House
 from seedance_server.http.refusal import refusal_of_answer
+from seedance_server.metrics.exposition import CONTENT_TYPE
 from seedance_server.upgrade import HttpAnswer
 
 __all__ = ["metrics_routes"]
@@ -33,10 +34,8 @@ def metrics_routes(house: House) -> list[BaseRoute]:
         if key is not None and not _is_shown(request.headers.get("authorization", ""), key):
             house.note_refused(_WRONG)
             return refusal_of_answer(_WRONG).response()
-        scrape = await house.metrics.expose(request.headers.get("accept", ""))
-        return Response(
-            scrape.body, headers={"Content-Type": scrape.content_type, "Cache-Control": "no-store"}
-        )
+        headers = {"Content-Type": CONTENT_TYPE, "Cache-Control": "no-store"}
+        return Response(await house.metrics.expose(), headers=headers)
 
     return [Route("/metrics", metrics)]
 

@@ -1,0 +1,1 @@
+"""What Prometheus is told of the server: a catalogue, instruments for requests, a collector for the rest."""

@@ -30,6 +30,7 @@ GROUPS = {
     "test": (
         *(*TEST_TOOLS, "build", "setuptools", "grpcio-tools", "mypy-protobuf", "mypy", "kosoku", "trustme"),
         *("openai", "langchain-openai"),  # ask the HTTP side as users do
+        *("fastapi", "uvicorn"),  # run the example of docs/asyncio.md
         "opentelemetry-sdk",  # reads what the SDK exports
         "playwright",  # drives a Chromium that is there already, over the playground
     ),
@@ -175,7 +176,7 @@ def sdk_alone(session: nox.Session) -> None:
     alone = Path(session.create_tmp()) / "alone"
     shutil.rmtree(alone, ignore_errors=True)
     ours = shutil.ignore_patterns("__pycache__", "seedance_wire")
-    for name in ("tests", "wire", "fuzz"):
+    for name in ("docs", "tests", "wire", "fuzz"):
         shutil.copytree(ROOT / name, alone / name, ignore=ours)
     (alone / "seedance_sdk").mkdir()
     shutil.copy(ROOT / "seedance_sdk" / "README.md", alone / "seedance_sdk")
@@ -186,4 +187,6 @@ def sdk_alone(session: nox.Session) -> None:
         "-c",
         "import importlib.util as u; assert not any(map(u.find_spec, ['torch', 'seedance_server']))",
     )
-    session.run("python", "-m", "pytest", "tests/sdk", "tests/wire", *session.posargs)
+    session.run(
+        "python", "-m", "pytest", "tests/sdk", "tests/wire", "tests/docs/test_pages.py", *session.posargs
+    )

@@ -32,6 +32,11 @@ from seedance_wire.messages import (
 
 __all__ = ["ScriptedSession", "ScriptedStream"]
 
+_PASSING = frozenset(
+    {ErrorCode.DRAINING, ErrorCode.ENGINE_FAILED, ErrorCode.JOURNAL_FULL, ErrorCode.OVERLOADED}
+)
+"""Failures that the real server calls retryable."""
+
 
 @frozen(eq=False, kw_only=True)
 class ScriptedSession:
@@ -180,6 +185,7 @@ class ScriptedStream:
             offset=self._offset,
             code=code,
             message="failed by the script",
+            retryable=code in _PASSING,
         )
 
     def _final(self, reason: FinishReason, stop: str | int | None) -> Flush:

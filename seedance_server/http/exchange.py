@@ -9,6 +9,7 @@ It must not know connections before or after this request.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from email.utils import formatdate
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import unquote_to_bytes
@@ -159,6 +160,8 @@ class Exchange:
         headers = list(message.get("headers", ()))
         given = {name.lower() for name, _ in headers}
         headers += [(name, value) for name, value in _UNLESS_SAID.items() if name not in given]
+        if b"date" not in given:
+            headers.append((b"date", formatdate(usegmt=True).encode()))
         if self.close_after:
             headers.append((b"connection", b"close"))
         return h11.Response(status_code=self.status, headers=headers, reason=_REASONS.get(self.status, b""))

@@ -9,8 +9,6 @@ It must not know encodings or sockets.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import trio
 
 from seedance_server.frame_source import FrameSource
@@ -81,22 +79,17 @@ class Reading:
         Raises:
             StreamTruncated, JournalError: As from `FrameSource.read`.
         """
-        entries = await self._source.read(self.sent_id)
-        return [self._take(entry) for entry in self._fitting(entries)]
-
-    def _fitting(self, entries: Sequence[TailFrame]) -> Sequence[TailFrame]:
-        size = 0
-        for count, entry in enumerate(entries):
-            size += entry.size
-            if count and (count >= self._window.size or not self._window.can_send(size)):
-                return entries[:count]
-        return entries
+        frames: list[Frame] = []
+        for entry in await self._source.read(self.sent_id):
+            if not self._window.can_send(entry.size):
+                break
+            frames.append(self._take(entry))
+        return frames
 
     def _take(self, entry: TailFrame) -> Frame:
         frame = entry.frame
         self.sent_id = frame.id
-        if self._window.can_send(entry.size):
-            self._window.on_sent(frame.id, entry.size, trio.current_time())
+        self._window.on_sent(frame.id, entry.size, trio.current_time())
         self._has_sent_first |= frame.id == 1
         if isinstance(frame, Delta):
             self._note_text(frame)
@@ -113,8 +106,7 @@ class Reading:
 
     def taken(self) -> None:
         """The client's socket has what `next_frames` gave."""
-        if self._window.in_flight:
-            self._window.on_ack(self.sent_id, trio.current_time())
+        self._window.on_ack(self.sent_id, trio.current_time())
         if self._stream is not None:
             if self._has_sent_first:
                 self._stream.note_first_written()

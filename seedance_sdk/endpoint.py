@@ -7,19 +7,23 @@ nothing.
 from __future__ import annotations
 
 import os
+import re
 import urllib.parse
 from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Self
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from seedance_wire.codec import SUBPROTOCOLS
 
-__all__ = ["DEFAULT_URL", "Endpoint", "complete_url", "make_endpoint"]
+__all__ = ["DEFAULT_URL", "SESSION_HEADER", "Endpoint", "complete_url", "make_endpoint"]
 
 DEFAULT_URL = "ws://localhost:8080/v1/chat"
 DEFAULT_PATH = "/v1/chat"
+SESSION_HEADER = "Seedance-Session"
+"""Names the session that a client comes back to; nothing but a hint, for proxies."""
+_HEADER_VALUE = re.compile(r"[!-~]{1,128}")
 _PORTS = {"ws": 80, "wss": 443}
 
 
@@ -80,6 +84,12 @@ class Endpoint:
                 raise ValueError("the API key must be printable ASCII without spaces")
             headers["Authorization"] = f"Bearer {api_key}"
         return cls(url=completed, subprotocol=subprotocol, headers=headers)
+
+    def in_session(self, session_id: str | None) -> Self:
+        """The same, for a client that comes back to a session: proxies may bring it to where that is."""
+        if session_id is None or not _HEADER_VALUE.fullmatch(session_id):
+            return self
+        return evolve(self, headers={**self.headers, SESSION_HEADER: session_id})
 
     @property
     def secure(self) -> bool:

@@ -158,7 +158,7 @@ class Link:
         try:
             with trio.CancelScope(deadline=deadline) as self._patience:
                 self._attempt = await place.circuit.attempt()
-                async with place.connect() as transport:
+                async with place.connect(self._core.session_id) as transport:
                     await self._serve(transport)
             if self._patience.cancelled_caught:
                 self._end(ConnectFailed("the server did not answer in time"))

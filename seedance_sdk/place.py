@@ -66,10 +66,10 @@ class Place:
         return self._endpoint.url
 
     @asynccontextmanager
-    async def connect(self) -> AsyncIterator[Transport]:
-        """Opens a connection; see `seedance_sdk.transport.Connector`."""
+    async def connect(self, session_id: str | None = None) -> AsyncIterator[Transport]:
+        """Opens a connection, for a session that is known there; see `seedance_sdk.transport.Connector`."""
         began = trio.current_time()
-        async with self._connector(self._endpoint, self._limits) as transport:
+        async with self._connector(self._endpoint.in_session(session_id), self._limits) as transport:
             seconds = trio.current_time() - began
             self.latency.connected(seconds)
             self._on_handshake(seconds, transport.alpn_matched)

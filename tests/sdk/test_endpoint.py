@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from seedance_sdk import AsyncSeedanceClient
 from seedance_sdk.endpoint import Endpoint
+from seedance_sdk.testing import Answer, ScriptedServer
 
 
 def endpoint(url: str, api_key: str | None = None) -> Endpoint:
@@ -77,3 +79,34 @@ def test_endpoint_refuses_a_subprotocol_that_there_is_not() -> None:
     """Found when the client is made, with the choices, and not by the first request."""
     with pytest.raises(ValueError, match=r"seedance\.v1, seedance\.v1\.json"):
         Endpoint.of("ws://host", subprotocol="foo", api_key=None, user_agent="test")
+
+
+@pytest.mark.parametrize(
+    ("session_id", "sent"),
+    [
+        (None, None),
+        ("0123abcd", "0123abcd"),
+        ("a\r\nX: y", None),
+        ("a b", None),
+        ("é", None),
+        ("x" * 200, None),
+    ],
+)
+def test_endpoint_names_the_session_that_a_client_comes_back_to(session_id, sent) -> None:
+    """A hint for proxies in front of several servers; what a server called it can't break the head."""
+    made = endpoint("ws://host", "sk-secret").in_session(session_id)
+    assert made.headers.get("Seedance-Session") == sent
+    assert made.headers["Authorization"] == "Bearer sk-secret"
+    assert (made.url, made.subprotocol) == (endpoint("ws://host").url, endpoint("ws://host").subprotocol)
+
+
+async def test_endpoint_names_no_session_at_first_and_then_it_does(autojump_clock) -> None:
+    """The server has to know the session before it can be named."""
+    server = ScriptedServer(Answer("a ", "b ", "c", delay_s=1))
+    async with AsyncSeedanceClient(connector=server) as client:
+        stream = await client.chat(messages=[{"role": "user", "content": "Hi"}], stream=True)
+        assert (await anext(stream)).delta == "a "
+        server.cut()
+        assert (await stream.collect()).text == "a b c"
+        session_id = stream.session_id
+    assert [made.headers.get("Seedance-Session") for made in server.endpoints] == [None, session_id]

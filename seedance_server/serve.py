@@ -33,13 +33,14 @@ from seedance_server.gate import Gate
 from seedance_server.journal.errors import JournalUnusable
 from seedance_server.journal.interface import Journal
 from seedance_server.journal_file import make_journal
-from seedance_server.listener import accept_forever, descriptor_budget, listen
+from seedance_server.listener import Reception, descriptor_budget, listen
 from seedance_server.load import LoadMeter, open_device_reader, watch_load
 from seedance_server.request_watch import Observer
 from seedance_server.requests import Requests
 from seedance_server.served_model import ServedModel
 from seedance_server.session_registry import SessionRegistry
 from seedance_server.shutdown import Shutdown
+from seedance_server.tls import Tls
 from seedance_server.watchdog import Watchdog
 
 __all__ = ["EngineFactory", "serve"]
@@ -109,11 +110,15 @@ async def _serve(
     task_status: trio.TaskStatus[str],
 ) -> None:
     gate = Gate(api_key=config.api_key, path=config.keys_path)
+    tls = Tls.of(config)
     door = FrontDoor(config, gate)
     listeners = await listen(config.host, config.port)
-    for listener in listeners:
-        nursery.start_soon(accept_forever, listener, door.lobby, door.serve_stream, nursery)
-    url = _url(config.host, listeners[0].socket.getsockname()[1])
+    serve_stream = door.serve_stream if tls is None else tls.under(door.serve_stream)
+    reception = Reception(listeners, door.lobby, serve_stream)
+    nursery.start_soon(reception.run)
+    url = _url("ws" if tls is None else "wss", config.host, listeners[0].socket.getsockname()[1])
+    if watch_signals and (config.keys_path is not None or tls is not None):
+        await nursery.start(_reload_on_signal, gate, tls)
     sinks = make_sinks(config)
     journal = make_journal(config, gate.accounts.journal_bytes)
     try:
@@ -132,8 +137,6 @@ async def _serve(
         if config.keys_path is not None:  # else there are no quotas
             meter = LoadMeter(config.link_bytes_per_second, device=open_device_reader())
             work.start_soon(watch_load, meter.read, gate.accounts.note_load)
-        if watch_signals and config.keys_path is not None:
-            await work.start(_reload_on_signal, gate)
         delivery = EventDelivery(journal, sinks)
         work.start_soon(delivery.run)
         work.start_soon(door.heartbeats.run)
@@ -150,15 +153,18 @@ async def _serve(
         await shutdown.requested.wait()
         with trio.move_on_after(shutdown.draining_s):
             await door.drain(shutdown.streams_s)
+        await reception.end()  # whoever is still there has its session given back
         _log_figures(service)
         work.cancel_scope.cancel()  # streams stop where they are, before the journal does
 
 
-async def _reload_on_signal(gate: Gate, *, task_status: trio.TaskStatus[None]) -> None:
+async def _reload_on_signal(gate: Gate, tls: Tls | None, *, task_status: trio.TaskStatus[None]) -> None:
     with trio.open_signal_receiver(signal.SIGHUP) as signals:
         task_status.started()
         async for _ in signals:
             await gate.reload(always=True)
+            if tls is not None:
+                await tls.reload()
 
 
 async def _start_service(
@@ -168,13 +174,13 @@ async def _start_service(
     journal: Journal,
     delivery: EventDelivery,
     accounts: Accounts,
+    observers: Sequence[Observer],
     work: trio.Nursery,
 ) -> Service:
     """Starts all that turns requests into streams."""
     engine_loop = EngineLoop(
         model.engine,
         thread,
-    observers: Sequence[Observer],
         buffer_outputs=config.stream_buffer_outputs,
         stall_timeout_s=config.stall_timeout_s,
         idle_check_s=config.idle_check_s,
@@ -248,9 +254,9 @@ def _within_descriptors(config: Config) -> Config:
     return attrs.evolve(config, max_connections=room, max_unauthenticated=lobby)
 
 
-def _url(host: str, port: int) -> str:
+def _url(scheme: str, host: str, port: int) -> str:
     name = f"[{host}]" if ":" in host else host
-    return f"ws://{name}:{port}{CHAT_PATH}"
+    return f"{scheme}://{name}:{port}{CHAT_PATH}"
 
 
 def _report(line: str) -> None:

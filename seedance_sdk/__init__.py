@@ -8,6 +8,8 @@ from seedance_sdk.circuit_breaker import CircuitChange, CircuitState
 from seedance_sdk.client import AsyncSeedanceClient
 from seedance_sdk.completion import Chunk, Completion, FinishReason, StageTiming, TokenLogprob, Usage
 from seedance_sdk.conversation import AsyncConversation
+from seedance_sdk.edges import Affinity, Edge, Edges, EdgeStatistics
+from seedance_sdk.endpoints import EndpointStatistics
 from seedance_sdk.errors import (
     Abandoned,
     AuthenticationError,
@@ -65,6 +67,7 @@ from seedance_wire.bookmark import Bookmark
 
 __all__ = [
     "Abandoned",
+    "Affinity",
     "AnswerFigures",
     "AsyncConversation",
     "AsyncSeedanceClient",
@@ -88,7 +91,11 @@ __all__ = [
     "Diverged",
     "Draining",
     "EarlierTurn",
+    "Edge",
+    "EdgeStatistics",
+    "Edges",
     "EndpointFigures",
+    "EndpointStatistics",
     "EngineFailed",
     "FingerprintMismatch",
     "FinishReason",

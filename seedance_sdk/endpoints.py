@@ -24,6 +24,8 @@ from seedance_sdk.transport import Connector
 
 __all__ = ["EndpointStatistics", "Endpoints"]
 
+LEAVING_S = 30.0
+"""How long an endpoint that said it leaves comes last; picked: a restart, or its circuit, takes less."""
 MAX_NAMED = 8
 """Addresses that servers named when they left, which are remembered with their circuit; the newest."""
 
@@ -87,6 +89,7 @@ class Endpoints:
         self._on_circuit_change = on_circuit_change
         self._places = {edge.url: self._make(edge.url) for edge in edges.edges}
         self._named: dict[str, Place] = {}
+        self._leaving: dict[str, float] = {}  # until when it comes last
 
     def choose(self, failed: Collection[str] = ()) -> Place:
         """Returns where the next connection should go.
@@ -94,15 +97,23 @@ class Endpoints:
         Args:
             failed: Where it should not, as long as there is another; that is not remembered.
         """
-
-        def wait_s(url: str) -> float:
-            return math.inf if url in failed else self._places[url].circuit.wait_s
-
-        return self._places[self._router.choose(self._affinity, trio.current_time(), wait_s)]
+        url = self._router.choose(
+            self._affinity, trio.current_time(), lambda url: math.inf if url in failed else self._wait_s(url)
+        )
+        return self._places[url]
 
     def has_other(self, failed: Collection[str]) -> bool:
         """Whether a connection may be tried now at an endpoint that is not one of these."""
-        return any(url not in failed and place.circuit.wait_s <= 0 for url, place in self._places.items())
+        return any(url not in failed and self._wait_s(url) <= 0 for url in self._places)
+
+    def leaves(self, url: str) -> None:
+        """The server there said that it leaves: for a while others come first."""
+        if url in self._places:
+            self._leaving[url] = trio.current_time() + LEAVING_S
+
+    def _wait_s(self, url: str) -> float:
+        leaving_s = self._leaving.get(url, 0.0) - trio.current_time()
+        return max(0.0, leaving_s, self._places[url].circuit.wait_s)
 
     def named(self, url: str) -> Place | None:
         """The place that a server which leaves has named, or None where it can't be used.

@@ -84,6 +84,8 @@ class Route:
             self._failed.clear()
         return elsewhere
 
-    def redirect(self, url: str) -> None:
-        """The server leaves and says where to go instead; an address that can't be used is passed over."""
-        self._redirected = self._endpoints.named(url)
+    def leaves(self, reconnect_to: str | None) -> None:
+        """The server leaves, and may say where to go instead; what can't be used is passed over."""
+        self._endpoints.leaves(self.place.url)
+        if reconnect_to is not None:
+            self._redirected = self._endpoints.named(reconnect_to)

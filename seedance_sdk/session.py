@@ -19,6 +19,7 @@ from attrs import evolve
 
 from seedance_sdk.answer_times import AnswerTimes
 from seedance_sdk.causes import error_of_close
+from seedance_sdk.circuit_breaker import CircuitState
 from seedance_sdk.errors import (
     ClientClosed,
     InvalidRequest,
@@ -107,7 +108,13 @@ class Session:
     @property
     def accepts_requests(self) -> bool:
         """Whether a new request should be tried here; without a connection it waits for the next one."""
-        return not (self.over or self._draining)
+        return not (self.over or self._draining or self._stranded)
+
+    @property
+    def _stranded(self) -> bool:
+        """Whether it has to wait for an endpoint that fails, and new requests need not."""
+        circuit_open = self._route.place.circuit.state is CircuitState.OPEN
+        return self._route.bound and circuit_open and not self._link.connected
 
     @property
     def idle(self) -> bool:
@@ -187,13 +194,15 @@ class Session:
         finally:
             self._waiting -= 1
         with turn:
+            if self._stranded and request.session_id is None:
+                return None
             return await self._ask(request, deadline, times)
 
     async def _turn(self) -> AbstractContextManager[None]:
         while True:
             circuit = self._route.place.circuit
-            turn = await circuit.turn(lambda: self.over or self._draining or self._link.connected)
-            if self._route.place.circuit is circuit or self.over or self._draining:
+            turn = await circuit.turn(lambda: not self.accepts_requests or self._link.connected)
+            if self._route.place.circuit is circuit or not self.accepts_requests:
                 return turn
             with turn:  # the session has moved to another endpoint meanwhile
                 pass
@@ -342,8 +351,7 @@ class Session:
             self._core.withdraw(number)
 
     def _move(self, event: GoAway) -> None:
-        if event.reconnect_to:
-            self._route.redirect(event.reconnect_to)
+        self._route.leaves(event.reconnect_to)
         self._draining = True
         self._settled = trio.Event()
         self._leave_if_drained()

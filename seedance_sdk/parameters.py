@@ -31,6 +31,7 @@ from seedance_sdk.errors import InvalidRequest
 from seedance_sdk.options import EarlierTurn, Message
 from seedance_wire.bookmark import Bookmark
 from seedance_wire.errors import InvalidBookmarkError
+from seedance_wire.field_rules import InvalidFieldError, check_traceparent
 from seedance_wire.messages import ChatMessage, Durability, OnDisconnect, Sampling, Submit, UserEvent
 
 __all__ = [
@@ -244,6 +245,16 @@ _SAMPLING: dict[str, Callable[[str, object], Any]] = {
     "top_logprobs": integer,
 }
 
+
+def _trace(name: str, value: object) -> str:
+    traceparent = text(name, value)
+    try:
+        check_traceparent(name, traceparent)
+    except InvalidFieldError as error:
+        raise InvalidRequest(error.reason, field=name) from None
+    return traceparent
+
+
 _OF_THE_CALL: dict[str, Callable[[str, object], Any]] = {
     "timeout": seconds,
     "deadline": time_left,
@@ -258,6 +269,7 @@ _OTHER: dict[str, Callable[[str, object], Any]] = {
     "durability": choice(Durability),
     "on_disconnect": choice(OnDisconnect),
     "allow_fingerprint_change": truth,
+    "traceparent": _trace,
 }
 
 

@@ -79,6 +79,8 @@ inputs = st.one_of(
 )
 """The one input of a SUBMIT, as keyword arguments."""
 
+traceparents = st.from_regex(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}", fullmatch=True)
+
 
 @st.composite
 def submits(
@@ -98,6 +100,7 @@ def submits(
         continues=draw(optional(from_one)),
         on_disconnect=draw(st.sampled_from(m.OnDisconnect)),
         allow_fingerprint_change=draw(st.booleans()),
+        traceparent=draw(optional(traceparents)),
         **draw(inputs),
     )
 

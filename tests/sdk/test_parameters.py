@@ -216,6 +216,15 @@ def test_each_request_has_a_key_of_its_own() -> None:
     assert {len(key) for key in keys} == {16}
 
 
+def test_request_carries_the_trace_that_it_belongs_to() -> None:
+    """As W3C Trace Context writes it; what isn't one is told before anything is sent."""
+    trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    assert complete_request("x", None, {"traceparent": trace}).submit.traceparent == trace
+    assert complete_request("x", None, {"traceparent": None}).submit.traceparent is None
+    with pytest.raises(InvalidRequest, match="W3C Trace Context"):
+        complete_request("x", None, {"traceparent": "4bf92f3577b34da6"})
+
+
 def test_request_carries_what_becomes_of_it_in_an_outage() -> None:
     """Durability and what a lost connection means are the caller's choice, by the wire's names."""
     request = complete_request(

@@ -14,6 +14,7 @@ from seedance_wire.field_rules import (
     check_size,
     check_text,
     check_texts,
+    check_traceparent,
 )
 
 
@@ -29,6 +30,8 @@ from seedance_wire.field_rules import (
         (lambda: check_signed("f", [0, I64]), "f[1]"),
         (lambda: check_signed("f", [-I64 - 1]), "f[0]"),
         (lambda: check_count("f", MAX_LIST_ENTRIES + 1), "f"),
+        (lambda: check_traceparent("f", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7"), "f"),
+        (lambda: check_traceparent("f", f"00-{'A' * 32}-{'b' * 16}-01"), "f"),
     ],
 )
 def test_rule_names_the_field_that_breaks_it(check: Callable[[], None], field: str) -> None:

@@ -5,6 +5,7 @@ Which field has which range is `validity.py`'s business.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable
 
 from .envelope import MAX_LIST_ENTRIES
@@ -20,6 +21,7 @@ __all__ = [
     "check_size",
     "check_text",
     "check_texts",
+    "check_traceparent",
 ]
 
 U32 = 2**32 - 1
@@ -30,6 +32,8 @@ U64 = 2**64 - 1
 
 I64 = 2**63
 """One above the highest signed number of 64 bits."""
+
+_TRACEPARENT = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 class InvalidFieldError(ValueError):
@@ -112,3 +116,9 @@ def check_signed(field: str, values: Collection[int]) -> None:
     for index, value in enumerate(values):
         if not -I64 <= value < I64:
             raise InvalidFieldError(f"{field}[{index}]", "does not fit 64 bits")
+
+
+def check_traceparent(field: str, value: str | None) -> None:
+    """Checks a trace's name as W3C Trace Context has it, all of it in lower-case hexadecimal digits."""
+    if value is not None and not _TRACEPARENT.fullmatch(value):
+        raise InvalidFieldError(field, "must be as W3C Trace Context has it: 00-<32 hex>-<16 hex>-<2 hex>")

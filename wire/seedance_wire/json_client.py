@@ -90,6 +90,7 @@ def _submit_to_json(message: Submit) -> dict[str, Json]:
         if message.on_disconnect is OnDisconnect.CANCEL
         else None,
         "allow_fingerprint_change": message.allow_fingerprint_change or None,
+        "traceparent": message.traceparent,
     }
     sampling = message.sampling
     optional |= {name: getattr(sampling, name) for name in _NUMBERS}
@@ -128,6 +129,7 @@ def _submit(fields: Fields) -> Submit | InvalidSubmit:
             continues=fields.optional_integer("continues"),
             on_disconnect=_on_disconnect(fields),
             allow_fingerprint_change=fields.flag("allow_fingerprint_change"),
+            traceparent=fields.optional_text("traceparent"),
         )
         fields.close()
     except InvalidFieldError as error:

@@ -150,6 +150,7 @@ class Submit:
             request; the input then holds only what is new.
         on_disconnect: What becomes of the stream when the connection is cut.
         allow_fingerprint_change: Another model than the one that began may finish the answer.
+        traceparent: The trace that the request belongs to, as W3C Trace Context writes it; None for none.
     """
 
     sequence_id: int
@@ -165,6 +166,7 @@ class Submit:
     continues: int | None = None
     on_disconnect: OnDisconnect = OnDisconnect.CONTINUE
     allow_fingerprint_change: bool = False
+    traceparent: str | None = None
 
 
 @frozen(kw_only=True)

@@ -186,6 +186,7 @@ def submit_to_pb(message: Submit) -> pb.Submit:
         continues=message.continues,
         on_disconnect=_ON_DISCONNECT_TO_PB[message.on_disconnect],
         allow_fingerprint_change=message.allow_fingerprint_change,
+        traceparent=message.traceparent,
     )
     if message.prompt is not None:
         submit.prompt = message.prompt
@@ -254,6 +255,7 @@ def submit_from_pb(submit: pb.Submit) -> Submit | InvalidSubmit:
         continues=submit.continues if submit.HasField("continues") else None,
         on_disconnect=on_disconnect,
         allow_fingerprint_change=submit.allow_fingerprint_change,
+        traceparent=submit.traceparent if submit.HasField("traceparent") else None,
     )
     return check_submit(message)
 

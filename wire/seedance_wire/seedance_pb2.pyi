@@ -569,6 +569,7 @@ class Submit(_message.Message):
     CONTINUES_FIELD_NUMBER: _builtins.int
     ON_DISCONNECT_FIELD_NUMBER: _builtins.int
     ALLOW_FINGERPRINT_CHANGE_FIELD_NUMBER: _builtins.int
+    TRACEPARENT_FIELD_NUMBER: _builtins.int
     sequence_id: _builtins.int
     """Position among the client's SUBMIT, CANCEL and EVENT messages, +1 each from 1."""
     idempotency_key: _builtins.bytes
@@ -589,6 +590,8 @@ class Submit(_message.Message):
     """What becomes of the stream when its connection is cut."""
     allow_fingerprint_change: _builtins.bool
     """Another model than the one that began may finish the answer."""
+    traceparent: _builtins.str
+    """The trace that the request belongs to, as W3C Trace Context writes it."""
     @_builtins.property
     def conversation(self) -> Global___Conversation:
         """Turns for the model's chat template."""
@@ -617,10 +620,11 @@ class Submit(_message.Message):
         continues: _builtins.int | None = ...,
         on_disconnect: Global___OnDisconnect.ValueType = ...,
         allow_fingerprint_change: _builtins.bool = ...,
+        traceparent: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_continues", b"_continues", "_deadline_ms", b"_deadline_ms", "_durability", b"_durability", "_model", b"_model", "continues", b"continues", "conversation", b"conversation", "deadline_ms", b"deadline_ms", "durability", b"durability", "input", b"input", "model", b"model", "prompt", b"prompt", "sampling", b"sampling", "token_ids", b"token_ids"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_continues", b"_continues", "_deadline_ms", b"_deadline_ms", "_durability", b"_durability", "_model", b"_model", "_traceparent", b"_traceparent", "continues", b"continues", "conversation", b"conversation", "deadline_ms", b"deadline_ms", "durability", b"durability", "input", b"input", "model", b"model", "prompt", b"prompt", "sampling", b"sampling", "token_ids", b"token_ids", "traceparent", b"traceparent"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_continues", b"_continues", "_deadline_ms", b"_deadline_ms", "_durability", b"_durability", "_model", b"_model", "allow_fingerprint_change", b"allow_fingerprint_change", "continues", b"continues", "conversation", b"conversation", "deadline_ms", b"deadline_ms", "durability", b"durability", "idempotency_key", b"idempotency_key", "input", b"input", "model", b"model", "on_disconnect", b"on_disconnect", "parse_special", b"parse_special", "prompt", b"prompt", "sampling", b"sampling", "sequence_id", b"sequence_id", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_continues", b"_continues", "_deadline_ms", b"_deadline_ms", "_durability", b"_durability", "_model", b"_model", "_traceparent", b"_traceparent", "allow_fingerprint_change", b"allow_fingerprint_change", "continues", b"continues", "conversation", b"conversation", "deadline_ms", b"deadline_ms", "durability", b"durability", "idempotency_key", b"idempotency_key", "input", b"input", "model", b"model", "on_disconnect", b"on_disconnect", "parse_special", b"parse_special", "prompt", b"prompt", "sampling", b"sampling", "sequence_id", b"sequence_id", "token_ids", b"token_ids", "traceparent", b"traceparent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__continues: _TypeAlias = _typing.Literal["continues"]  # noqa: Y015
     _WhichOneofArgType__continues: _TypeAlias = _typing.Literal["_continues", b"_continues"]  # noqa: Y015
@@ -630,6 +634,8 @@ class Submit(_message.Message):
     _WhichOneofArgType__durability: _TypeAlias = _typing.Literal["_durability", b"_durability"]  # noqa: Y015
     _WhichOneofReturnType__model: _TypeAlias = _typing.Literal["model"]  # noqa: Y015
     _WhichOneofArgType__model: _TypeAlias = _typing.Literal["_model", b"_model"]  # noqa: Y015
+    _WhichOneofReturnType__traceparent: _TypeAlias = _typing.Literal["traceparent"]  # noqa: Y015
+    _WhichOneofArgType__traceparent: _TypeAlias = _typing.Literal["_traceparent", b"_traceparent"]  # noqa: Y015
     _WhichOneofReturnType_input: _TypeAlias = _typing.Literal["conversation", "prompt", "token_ids"]  # noqa: Y015
     _WhichOneofArgType_input: _TypeAlias = _typing.Literal["input", b"input"]  # noqa: Y015
     @_typing.overload
@@ -640,6 +646,8 @@ class Submit(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__durability) -> _WhichOneofReturnType__durability | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__model) -> _WhichOneofReturnType__model | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__traceparent) -> _WhichOneofReturnType__traceparent | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType_input) -> _WhichOneofReturnType_input | None: ...
 

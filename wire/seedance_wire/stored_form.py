@@ -30,7 +30,7 @@ __all__ = [
     "request_fingerprint",
 ]
 
-_OF_THE_ATTEMPT = ("sequence_id", "idempotency_key", "deadline_ms")
+_OF_THE_ATTEMPT = ("sequence_id", "idempotency_key", "deadline_ms", "traceparent")
 """Fields of a request that say nothing of the answer."""
 
 
@@ -132,7 +132,8 @@ def load_submit(stored: bytes) -> Submit:
 def request_fingerprint(submit: Submit) -> bytes:
     """Returns the 32 bytes that tell whether two SUBMITs ask for the same.
 
-    What belongs to the attempt and not to the answer (sequence id, idempotency key, deadline) does not count.
+    What belongs to the attempt and not to the answer (sequence id, idempotency key, deadline, trace) does not
+    count.
 
     Raises:
         LocalProtocolError: A value is outside what the protocol allows.

@@ -35,6 +35,7 @@ from .field_rules import (
     check_size,
     check_text,
     check_texts,
+    check_traceparent,
 )
 from .messages import (
     Accepted,
@@ -167,6 +168,7 @@ def _submit(message: Submit) -> None:
     check_signed("token_ids", message.token_ids or ())
     check_number("deadline_ms", message.deadline_ms, 0, U64)
     check_number("continues", message.continues, 1, U64)
+    check_traceparent("traceparent", message.traceparent)
     sampling = message.sampling
     for name in ("top_k", "seed", "max_tokens", "min_tokens", "top_logprobs"):
         check_number(name, getattr(sampling, name), -I64, I64 - 1)

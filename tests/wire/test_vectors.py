@@ -1,5 +1,6 @@
 """The conformance vectors: what any implementation must read and write, ours first."""
 
+import hashlib
 import json
 import re
 from pathlib import Path
@@ -9,14 +10,17 @@ import pytest
 from attrs import frozen
 
 from seedance_wire.codec import SUBPROTOCOLS, make_codec
-from seedance_wire.connection import Connection
+from seedance_wire.compression import Decompressor
+from seedance_wire.connection import MAX_MESSAGE_BYTES, Connection
 from seedance_wire.cursor import ReceiveCursor
 from seedance_wire.delta import apply_difference, difference
-from seedance_wire.envelope import MAX_EVENTS, Gap, InvalidSubmit
-from seedance_wire.errors import DecodeError
+from seedance_wire.envelope import MAX_EVENTS, CodedDelta, Gap, InvalidSubmit
+from seedance_wire.errors import DecodeError, RemoteProtocolError
 from seedance_wire.event_delta import pack_events, unpack_events
+from seedance_wire.frame_writer import FrameWriter
 from seedance_wire.heartbeat import decode_heartbeat, encode_heartbeat
-from seedance_wire.messages import Delta, ErrorCode, Refused, ResumeFailure, ResumeRejected, UserEvent
+from seedance_wire.messages import Delta, ErrorCode, Frame, Refused, ResumeFailure, ResumeRejected, UserEvent
+from seedance_wire.piece_reader import Missing, PieceReader
 from seedance_wire.running_digest import RunningDigest
 from seedance_wire.state import ConnectionState, Role
 from seedance_wire.window import SlidingWindow
@@ -72,7 +76,7 @@ def test_specification_quotes_bytes_of_the_vectors() -> None:
     for dump in dumps:
         lines = [re.match(r" *((?:[0-9a-f]{2} )+)", line) for line in dump.splitlines()]
         quoted.append("".join(line[1].replace(" ", "") for line in lines if line))
-    assert len(quoted) == 5
+    assert len(quoted) == 7
     for bytes_shown in quoted:
         assert f'"{bytes_shown}"' in vectors
 
@@ -103,6 +107,62 @@ def test_difference_is_as_the_vector_says(case: dict[str, Any]) -> None:
     assert difference(case["text"], case["context"]) == encoded
     assert apply_difference(encoded, case["context"]) == case["text"]
     assert len(case["text"].encode()) == case["utf8_bytes"]
+
+
+@cases("pieces.json")
+def test_pieces_are_as_the_vector_says(case: dict[str, Any]) -> None:
+    """Frames to envelopes and back, what is missing behind a lost one, or an error."""
+    protobuf, as_json = ENCODINGS["protobuf"], ENCODINGS["json"]
+    texts: dict[int, str] = {}
+    reader = PieceReader(1, lambda stream_id: len(texts.get(stream_id, "").encode()))
+    writer = FrameWriter(differences=True)
+    writer.pieces = True
+    for envelope in case["envelopes"]:
+        payload = bytes.fromhex(envelope["protobuf"])
+        if "error" in envelope:
+            with pytest.raises(DecodeError):
+                list(reader.frames(*protobuf.decode_server(payload)))  # type: ignore[arg-type]
+            return
+        read = [_whole(frame, texts) for frame in reader.frames(*protobuf.decode_server(payload))]  # type: ignore[arg-type]
+        if "missing" in envelope:
+            assert {each.stream_id for each in read if isinstance(each, Missing)} == set(envelope["missing"])
+            continue
+        frames = [frame for written in envelope["frames"] for frame in as_json.decode_server(written)]
+        assert read == frames
+        if "reads_only" not in case:
+            draft = writer.draft(frames)  # type: ignore[arg-type]
+            writer.commit(draft)
+            assert protobuf.encode(draft.outgoing) == payload
+
+
+def _whole(frame: Frame | CodedDelta | Missing, texts: dict[int, str]) -> Frame | Missing:
+    """A frame with its text whole; notes the text."""
+    if isinstance(frame, CodedDelta):
+        numbers = {
+            name: getattr(frame, name) for name in ("stream_id", "id", "epoch", "offset", "token_count")
+        }
+        frame = Delta(**numbers, text=apply_difference(frame.difference, ord(texts[frame.stream_id][-1])))
+    if isinstance(frame, Delta):
+        texts[frame.stream_id] = texts.get(frame.stream_id, "") + frame.text
+    return frame
+
+
+@cases("compression.json")
+def test_compressed_messages_are_as_the_vector_says(case: dict[str, Any]) -> None:
+    """Each message by itself, in order; or a close code."""
+    decompressor = Decompressor(MAX_MESSAGE_BYTES)
+    for message in case["messages"]:
+        packed = bytes.fromhex(message["packed"])
+        if message is case["messages"][-1] and "close" in case:
+            with pytest.raises(RemoteProtocolError) as caught:
+                decompressor.unpack(packed)
+            assert caught.value.close_code == case["close"]
+            return
+        unpacked = decompressor.unpack(packed)
+        if "message" in message:
+            assert unpacked.hex() == message["message"]
+        else:
+            assert hashlib.sha256(unpacked).hexdigest() == message["sha256"]
 
 
 @cases("heartbeat.json")

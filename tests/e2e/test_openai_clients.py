@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import openai
 import pytest
+import trio
 from langchain_openai import ChatOpenAI, OpenAI
 
-from tests.faults.server_process import SCRIPTED, ServerProcess
+from tests.faults.server_process import ServerProcess, numbers_server_here
 from tests.tiny_models import build_tiny_model
 
 pytestmark = pytest.mark.slow
@@ -20,25 +19,12 @@ KEY = "s3cret-key-of-16+"
 ASK = [{"role": "user", "content": "Count"}]
 
 
-def process(directory: Path, *arguments: str, **more: tuple[str, ...]) -> Iterator[ServerProcess]:
-    """A server that is ready, and gone in the end."""
-    server = ServerProcess((*arguments, "--journal", str(directory / "journal.db")), directory, **more)
-    try:
-        server.start()
-        while "ready on" not in (directory / "out-1").read_text():
-            assert server.is_running, server.log
-            time.sleep(0.02)
-        yield server
-    finally:
-        server.destroy()
-
-
 @pytest.fixture(scope="module")
 def counting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A server whose answers are the numbers from 0 on; its base URL."""
-    flags = ("--model-path", "numbers", "--api-key", KEY)
-    command = (*SCRIPTED, "--step-ms=1")
-    for server in process(tmp_path_factory.mktemp("counting"), *flags, command=command):
+    directory = tmp_path_factory.mktemp("counting")
+    journal = str(directory / "journal.db")
+    with numbers_server_here(directory, "--api-key", KEY, "--journal", journal) as server:
         yield f"http://127.0.0.1:{server.port}/v1"
 
 
@@ -176,9 +162,15 @@ def test_langchain_chats_and_streams(counting: str) -> None:
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A server with a real model, small and random; its base URL."""
     model = build_tiny_model("qwen2", tmp_path_factory.mktemp("model") / "tiny")
+    directory = tmp_path_factory.mktemp("tiny")
     flags = ("--model-path", str(model), "--kv-memory", "4MiB", "--threads", "1")
-    for server in process(tmp_path_factory.mktemp("tiny"), *flags):
+    server = ServerProcess((*flags, "--journal", str(directory / "journal.db")), directory)
+    try:
+        server.start()
+        trio.run(server.wait_ready)
         yield f"http://127.0.0.1:{server.port}/v1"
+    finally:
+        server.destroy()
 
 
 def test_openai_samples_from_a_real_model(tiny: str) -> None:

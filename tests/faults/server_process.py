@@ -11,14 +11,14 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import trio
 from attrs import define, field
 
-__all__ = ["ServerProcess", "free_port", "numbers_server", "server_process"]
+__all__ = ["ServerProcess", "free_port", "numbers_server", "numbers_server_here", "server_process"]
 
 _NUMBERS = Path(__file__).parents[2] / "bench" / "scripted_server.py"
 _READY = "seedance-server ready on "
@@ -136,6 +136,18 @@ class ServerProcess:
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait(STOP_TIMEOUT_S)
+
+
+@contextmanager
+def numbers_server_here(directory: Path, *arguments: str) -> Iterator[ServerProcess]:
+    """A server that counts, a step a millisecond, for tests without trio."""
+    server = ServerProcess(arguments, directory, command=(str(_NUMBERS), "--step-ms=1"))
+    try:
+        server.start()
+        trio.run(server.wait_ready)
+        yield server
+    finally:
+        server.destroy()
 
 
 @asynccontextmanager

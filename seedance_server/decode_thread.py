@@ -16,12 +16,20 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import trio
 
-__all__ = ["THREAD_NAME", "DecodeThread", "Executor"]
+__all__ = ["THREAD_NAME", "DecodeThread", "Executor", "Job", "PipelineExecutor"]
 
 THREAD_NAME = "seedance-decode"
 """What debuggers and ``top -H`` show."""
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Job(Protocol[T_co]):
+    """A function that runs, or will as soon as those before it have."""
+
+    async def wait(self, *, abandon_on_cancel: bool = False) -> T_co:
+        """Waits for its end and returns what it returned, or raises what it raised."""
 
 
 class Executor(Protocol):
@@ -31,27 +39,45 @@ class Executor(Protocol):
         """Runs ``function`` and returns what it returns; see `DecodeThread.call`."""
 
 
-class _Job(Generic[T]):
+class PipelineExecutor(Executor, Protocol):
+    """One that can be given the next function while it is busy with the one before."""
+
+    def submit(self, function: Callable[[], T]) -> Job[T]:
+        """Runs ``function`` after all that were submitted before."""
+
+
+class _ThreadJob(Generic[T]):
     """One function on its way through the thread; ``done`` is set on the event loop."""
 
-    __slots__ = ("_function", "_token", "done", "error", "result")
+    __slots__ = ("_done", "_error", "_function", "_result", "_token")
 
     def __init__(self, function: Callable[[], T]) -> None:
         self._function = function
         self._token = trio.lowlevel.current_trio_token()
-        self.done = trio.Event()
-        self.result: T | None = None
-        self.error: BaseException | None = None
+        self._done = trio.Event()
+        self._result: T | None = None
+        self._error: BaseException | None = None
 
     def run(self) -> None:
         try:
-            self.result = self._function()
+            self._result = self._function()
         except BaseException as error:  # noqa: BLE001 - handed to the waiting task, whatever it is
-            self.error = error
+            self._error = error
         try:
-            self._token.run_sync_soon(self.done.set)
+            self._token.run_sync_soon(self._done.set)
         except trio.RunFinishedError:
             return  # the loop ended and abandoned this job
+
+    async def wait(self, *, abandon_on_cancel: bool = False) -> T:
+        """See `Job.wait`."""
+        with trio.CancelScope(shield=not abandon_on_cancel):
+            await self._done.wait()
+        if self._error is not None:
+            try:
+                raise self._error
+            finally:
+                del self  # or the traceback would keep a cycle alive
+        return self._result  # type: ignore[return-value]  # set whenever there is no error
 
 
 class DecodeThread:
@@ -65,7 +91,7 @@ class DecodeThread:
     """
 
     def __init__(self, name: str = THREAD_NAME) -> None:
-        self._jobs: queue.SimpleQueue[_Job[Any] | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[_ThreadJob[Any] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
@@ -91,16 +117,17 @@ class DecodeThread:
                 takes longer than anybody waits. Otherwise a cancellation takes effect after the function.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
-        job = _Job(function)
+        return await self.submit(function).wait(abandon_on_cancel=abandon_on_cancel)
+
+    def submit(self, function: Callable[[], T]) -> Job[T]:
+        """Runs ``function`` after all that were submitted before.
+
+        The thread needs nobody to go on from one to the next, and each runs to its end whether anybody waits
+        for that or not.
+        """
+        job = _ThreadJob(function)
         self._jobs.put(job)
-        with trio.CancelScope(shield=not abandon_on_cancel):
-            await job.done.wait()
-        if job.error is not None:
-            try:
-                raise job.error
-            finally:
-                del job  # or the traceback would keep a cycle alive
-        return job.result  # type: ignore[return-value]  # set whenever there is no error
+        return job
 
     async def stop(self, timeout_s: float) -> bool:
         """Lets the thread end after what it is doing; True if it did within ``timeout_s`` seconds."""

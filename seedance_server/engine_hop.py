@@ -1,6 +1,6 @@
 """One hop to the decode thread and back: what it takes along, what it brings, what the engine must offer.
 
-A hop carries the commands that gathered since the one before, does one step, and returns what came of it. It
+A hop fetches the commands that gathered since the one before, does one step, and returns what came of it. It
 runs on the executor's thread, so it sees the engine and nothing else.
 
 It must not know trio, clients or who waits for what.
@@ -8,6 +8,7 @@ It must not know trio, clients or who waits for what.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -66,24 +67,35 @@ class Command:
 
 @frozen
 class StepResult:
-    """What a hop brought; times are of the loop's clock."""
+    """What a hop brought; times are of the loop's clock, ``asked_s`` of the commands that are timed."""
 
     outputs: Sequence[SequenceOutput]
     rejected: Sequence[tuple[int, Exception]]
     has_work: bool
     statistics: EngineStatistics
+    asked_s: Sequence[float]
     decided_s: float
     ended_s: float
 
 
-def advance(engine: GenerationEngine, commands: Sequence[Command], clock: Callable[[], float]) -> StepResult:
-    """One hop, on the decode thread. A request that can't be added fails alone, all else ends the engine."""
+def advance(engine: GenerationEngine, commands: deque[Command], clock: Callable[[], float]) -> StepResult:
+    """One hop, on the decode thread. A request that can't be added fails alone, all else ends the engine.
+
+    Args:
+        engine: The engine.
+        commands: What to tell it first, in order; emptied. Others may go on filling it on another thread.
+        clock: Monotonic seconds.
+    """
     rejected: list[tuple[int, Exception]] = []
-    for command in commands:
+    asked_s: list[float] = []
+    while commands:
+        command = commands.popleft()
+        if command.asked_s is not None:
+            asked_s.append(command.asked_s)
         try:
             command.act(engine)
         except EngineError as error:
             rejected.append((command.id, error))
     decided_s = clock()  # nothing changes any more what the step below is made of
     outputs = engine.step() if engine.has_work() else ()
-    return StepResult(outputs, rejected, engine.has_work(), engine.statistics(), decided_s, clock())
+    return StepResult(outputs, rejected, engine.has_work(), engine.statistics(), asked_s, decided_s, clock())

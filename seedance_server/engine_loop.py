@@ -7,6 +7,10 @@ may hold it as well, or slow it down, before its buffer says so. Commands (add, 
 with the next step and outputs ride out with it; with nothing to do the loop sleeps. If a step raises, every
 generation ends with `EngineStopped` and so does every later one.
 
+Nor does the engine wait for the loop: while there is work one hop is always queued behind the one that runs,
+so the thread begins the next step by itself while the loop hands on what the last one brought. A hop fetches
+its commands when it begins, so what is asked for until then still counts.
+
 It must not know the wire, clients or text: only ids, requests and outputs.
 """
 
@@ -15,7 +19,8 @@ from __future__ import annotations
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -24,7 +29,7 @@ import trio
 from attrs import define
 
 from seedance_server.decision_times import DecisionTimes
-from seedance_server.decode_thread import Executor
+from seedance_server.decode_thread import Job, PipelineExecutor
 from seedance_server.distribution import Distribution
 from seedance_server.engine.engine_statistics import EngineStatistics
 from seedance_server.engine.sequence import GenerationRequest, SequenceOutput
@@ -34,6 +39,9 @@ from seedance_server.errors import EngineStopped
 __all__ = ["EngineLoop", "EngineLoopStatistics", "Generation"]
 
 _log = structlog.get_logger(__name__)
+
+_AHEAD = 2
+"""Hops on the executor while there is work: the one that runs and the one behind it."""
 
 _INTERVALS_S = (
     *(0.001, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.025, 0.03, 0.04, 0.05, 0.06, 0.075),
@@ -202,7 +210,7 @@ class EngineLoop:
     def __init__(
         self,
         engine: GenerationEngine,
-        executor: Executor,
+        executor: PipelineExecutor,
         *,
         buffer_outputs: int,
         stall_timeout_s: float,
@@ -220,7 +228,9 @@ class EngineLoop:
         self._free_s = clock()
         self._ids = itertools.count(1)
         self._generations: dict[int, Generation] = {}
-        self._commands: list[Command] = []
+        self._commands: deque[Command] = deque()  # filled on the loop, emptied on the thread
+        self._hops: deque[Job[StepResult]] = deque()
+        self._is_over = False
         self._wake = trio.Event()
         self._failure: EngineStopped | None = None
         self._step_began_s: float | None = None
@@ -268,31 +278,41 @@ class EngineLoop:
     async def run(self) -> None:
         """Steps the engine for ever; returns only if it failed. A cancellation takes effect between steps."""
         has_work = False
-        while True:
-            if not self._commands and not has_work:
-                try:
+        try:
+            while True:
+                if not self._hops and not has_work and not self._commands:
                     await self._be_idle()
-                except Exception as error:  # noqa: BLE001 - its books are wrong: the engine is gone, as below
-                    self._stop(error)
-                    return
-            commands, self._commands = self._commands, []
-            self._wake = trio.Event()
-            self._step_began_s = trio.current_time()
-            try:
-                result = await self._executor.call(lambda: advance(self._engine, commands, self._clock))  # noqa: B023
-            except Exception as error:  # noqa: BLE001 - whatever broke it, the engine is gone
-                self._stop(error)
-                return
-            finally:
+                while len(self._hops) < (_AHEAD if has_work else 1):
+                    self._hops.append(self._executor.submit(self._hop))
+                await trio.lowlevel.checkpoint_if_cancelled()
+                self._step_began_s = trio.current_time()
+                result = await self._hops.popleft().wait()
                 self._step_began_s = None
-            has_work = result.has_work
-            self._counts.steps += 1
-            self._counts.computed_tokens = result.statistics.computed_tokens
-            self._counts.engine = result.statistics
-            self._note_decisions(commands, result)
-            self._hand_on(result)
+                has_work = result.has_work
+                self._note(result)
+                self._hand_on(result)
+        except Exception as error:  # noqa: BLE001 - whatever broke it, or its books are wrong: the engine is gone
+            self._stop(error)
+        finally:
+            self._is_over = True
+            self._step_began_s = None
+            for hop in self._hops:  # as long as a step takes, as for the one before
+                with suppress(Exception):
+                    await hop.wait()
+            self._hops.clear()
+
+    def _hop(self) -> StepResult:
+        """On the thread. Once the loop is over the engine isn't touched any more."""
+        if self._is_over:
+            raise EngineStopped("the loop is over")
+        try:
+            return advance(self._engine, self._commands, self._clock)
+        except BaseException:
+            self._is_over = True  # before the hop behind this one begins
+            raise
 
     async def _be_idle(self) -> None:
+        self._wake = trio.Event()
         if self._idle_check_s:
             with trio.move_on_after(self._idle_check_s):
                 await self._wake.wait()
@@ -300,12 +320,12 @@ class EngineLoop:
             await self._executor.call(self._engine.check_integrity)
         await self._wake.wait()
 
-    def _note_decisions(self, commands: Sequence[Command], result: StepResult) -> None:
-        for command in commands:
-            if command.asked_s is not None:
-                self.decision_times.add(
-                    asked_s=command.asked_s, free_s=self._free_s, decided_s=result.decided_s
-                )
+    def _note(self, result: StepResult) -> None:
+        self._counts.steps += 1
+        self._counts.computed_tokens = result.statistics.computed_tokens
+        self._counts.engine = result.statistics
+        for asked_s in result.asked_s:
+            self.decision_times.add(asked_s=asked_s, free_s=self._free_s, decided_s=result.decided_s)
         self._free_s = result.ended_s
 
     def _hand_on(self, result: StepResult) -> None:

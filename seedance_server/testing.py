@@ -12,7 +12,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import trio
 import trio.testing
@@ -42,6 +42,7 @@ from seedance_server.event_delivery import EventDelivery
 from seedance_server.event_sink import EventSink
 from seedance_server.front_door import FrontDoor, Service
 from seedance_server.gate import Gate
+from seedance_server.inline_executor import InlineExecutor
 from seedance_server.journal.interface import Journal
 from seedance_server.journal.memory import MemoryJournal
 from seedance_server.journal_file import journal_limits
@@ -53,7 +54,6 @@ from seedance_wire.messages import ChatMessage
 
 __all__ = ["InMemoryServer", "InlineExecutor", "ScriptedEncoder", "ScriptedEngine", "serve_in_memory"]
 
-T = TypeVar("T")
 Script: TypeAlias = Sequence[str] | Callable[[GenerationRequest], Sequence[str]]
 
 
@@ -253,22 +253,6 @@ class ScriptedEncoder:
         if not prompt.strip():
             raise InvalidParameter("prompt", "must hold some text")
         return [ord(char) for char in prompt]
-
-
-class InlineExecutor:
-    """Runs the engine on the event loop, for tests on a virtual clock.
-
-    Args:
-        step_s: What each call takes on trio's clock.
-    """
-
-    def __init__(self, step_s: float = 0.0) -> None:
-        self.step_s = step_s
-
-    async def call(self, function: Callable[[], T], *, abandon_on_cancel: bool = False) -> T:  # noqa: ARG002
-        """Waits, then runs the function."""
-        await trio.sleep(self.step_s)
-        return function()
 
 
 @define

@@ -1,5 +1,7 @@
 """Tests of `seedance_server.engine_hop`."""
 
+from collections import deque
+
 import pytest
 
 from seedance_server.engine.errors import InvalidParameter
@@ -21,7 +23,7 @@ def refused(_engine) -> None:
 def test_hop_does_commands_then_a_step_and_says_how_the_engine_stands() -> None:
     """What was asked for is done before the step; the figures are of after it."""
     times = iter([1.0, 3.5])
-    result = advance(ScriptedEngine(), [adding(1), adding(2)], lambda: next(times))
+    result = advance(ScriptedEngine(), deque([adding(1), adding(2)]), lambda: next(times))
     assert [output.id for output in result.outputs] == [1, 2]
     assert result.has_work
     assert (result.statistics.running, result.statistics.generated_tokens) == (2, 2)
@@ -30,7 +32,7 @@ def test_hop_does_commands_then_a_step_and_says_how_the_engine_stands() -> None:
 
 def test_hop_goes_on_without_a_request_that_the_engine_refuses() -> None:
     """One request's error is its own; the others have their step."""
-    result = advance(ScriptedEngine(), [Command(7, refused), adding(1)], lambda: 0.0)
+    result = advance(ScriptedEngine(), deque([Command(7, refused), adding(1)]), lambda: 0.0)
     [(id_, error)] = result.rejected
     assert id_ == 7
     assert isinstance(error, InvalidParameter)
@@ -40,7 +42,7 @@ def test_hop_goes_on_without_a_request_that_the_engine_refuses() -> None:
 def test_hop_steps_only_an_engine_that_has_work() -> None:
     """A hop for commands alone doesn't run an empty batch."""
     engine = ScriptedEngine()
-    assert advance(engine, [], lambda: 0.0).outputs == ()
+    assert advance(engine, deque(), lambda: 0.0).outputs == ()
     assert engine.steps == 0
     with pytest.raises(RuntimeError, match="scripted"):
-        advance(ScriptedEngine(fail_at_step=1), [adding(1)], lambda: 0.0)
+        advance(ScriptedEngine(fail_at_step=1), deque([adding(1)]), lambda: 0.0)

@@ -1,11 +1,13 @@
 """Tests of `seedance_server.engine_loop`."""
 
+import threading
 from contextlib import asynccontextmanager
 
 import pytest
 import trio
 import trio.testing
 
+from seedance_server.decode_thread import DecodeThread
 from seedance_server.engine.errors import InvalidParameter, NumericalError
 from seedance_server.engine.sampling_params import SamplingParams
 from seedance_server.engine.sequence import FinishReason, GenerationRequest
@@ -140,17 +142,62 @@ async def test_a_full_buffer_and_a_hold_pause_independently(autojump_clock) -> N
             assert (generation.buffered, engine.paused) == (full, (generation.id,))
 
 
-async def test_a_decision_is_timed_apart_from_the_step_that_ran(autojump_clock) -> None:
-    """An edge waits for a forward pass that it can't interrupt; the next one is made without it."""
-    engine = ScriptedEngine(LONG)
-    async with running(engine, step_s=1, buffer_outputs=100) as loop:
-        with loop.submit(request) as generation, loop.submit(request):
-            await trio.sleep(2.25)
+class SteppedEngine(ScriptedEngine):
+    """Says when a step begins, and ends it when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__(LONG)
+        self.begun, self.may_end = threading.Semaphore(0), threading.Semaphore(0)
+
+    def step(self):
+        self.begun.release()
+        assert self.may_end.acquire(timeout=5)
+        return super().step()
+
+
+@asynccontextmanager
+async def on_a_thread(engine, clock=lambda: 0.0):
+    thread = DecodeThread()
+    thread.start()
+    loop = EngineLoop(engine, thread, buffer_outputs=100, stall_timeout_s=5, clock=clock)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(loop.run)
+        yield loop
+        nursery.cancel_scope.cancel()
+        engine.may_end.release(10)
+    assert await thread.stop(5)
+
+
+async def test_a_decision_is_timed_apart_from_the_step_that_ran() -> None:
+    """An edge waits for a forward pass that it can't interrupt; the next step is made without it."""
+    engine = SteppedEngine()
+    now_s = 0.0
+    async with on_a_thread(engine, lambda: now_s) as loop:
+        with loop.submit(request) as generation, loop.submit(request) as other:
+            await trio.to_thread.run_sync(engine.begun.acquire)
+            now_s = 2.25
             generation.hold(True)
-            await trio.sleep(2)
-            times = loop.decision_times.statistics()
-            assert times.count == 1
-            assert (times.step_p50_s, times.max_s) == pytest.approx((0.75, 1.0))
+            now_s = 3.0
+            engine.may_end.release(2)
+            for _ in range(2):
+                await other.receive()
+    times = loop.decision_times.statistics()
+    assert (times.count, times.step_p50_s, times.max_s) == (1, 0.75, 0.0)
+
+
+async def test_the_next_step_does_not_wait_for_the_loop() -> None:
+    """What a step brings is handed on while the next one runs, however busy the loop is."""
+    engine = SteppedEngine()
+    async with on_a_thread(engine) as loop:
+        with loop.submit(request) as generation:
+            engine.may_end.release(1)
+            await generation.receive()
+            for _ in range(2):
+                assert engine.begun.acquire(timeout=5)
+            await trio.testing.wait_all_tasks_blocked()
+            engine.may_end.release()
+            assert engine.begun.acquire(timeout=5)  # and the loop stands still meanwhile
+            assert generation.buffered == 0
 
 
 async def test_leaving_early_frees_the_sequence_within_a_step(autojump_clock) -> None:
@@ -204,6 +251,8 @@ async def test_a_step_that_raises_ends_every_generation_and_all_new_work(autojum
                 with pytest.raises(EngineStopped):
                     await collect(generation)
             assert first.buffered == 0
+        await trio.sleep(1)
+        assert engine.steps == 5
         assert "RuntimeError: scripted failure" in loop.trouble()
         with pytest.raises(EngineStopped):
             loop.submit(request)

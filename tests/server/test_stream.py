@@ -313,6 +313,9 @@ async def test_stream_that_is_cancelled_while_it_writes_loses_nothing_of_what_wa
         assert stream.tail.last_id == len(stream.store.records)
 
 
+STEP_S = 0.1
+
+
 class TimedEngine(ScriptedEngine):
     """Times what it does, as an engine does; the first token is chosen two steps after the prompt began."""
 
@@ -330,7 +333,7 @@ class TimedEngine(ScriptedEngine):
         timing = StageTiming(
             queue_s=self._began_s - request.arrival_s - request.preprocess_s,
             preprocess_s=request.preprocess_s,
-            prefill_s=now_s - self._began_s,
+            prefill_s=now_s + STEP_S - self._began_s,
         )
         return [evolve(output, timing=output.timing and timing) for output in outputs]
 
@@ -350,7 +353,7 @@ class SlowJournal(MemoryJournal):
 async def test_stage_times_add_up_to_the_time_to_the_first_token(autojump_clock) -> None:
     """Each moment from SUBMIT to the first frame belongs to one stage, also those of commits and hops."""
     async with (
-        serve_in_memory(TimedEngine(), journal=SlowJournal(), step_s=0.1) as server,
+        serve_in_memory(TimedEngine(), journal=SlowJournal(), step_s=STEP_S) as server,
         wire_client(server.connect()) as client,
     ):
         await client.submit()
@@ -360,6 +363,6 @@ async def test_stage_times_add_up_to_the_time_to_the_first_token(autojump_clock)
         ttft_s = trio.current_time() - sent_s
         _, end = await client.until_end()
         timing = end.final.timing
-        assert ttft_s == pytest.approx(0.2 + 2 * 0.1 + 0.3)
+        assert ttft_s == pytest.approx(0.2 + 2 * STEP_S + 0.3)
         assert timing.egress_ms == pytest.approx(300)
         assert sum(astuple(timing)) / 1e3 == pytest.approx(ttft_s, abs=1e-3)

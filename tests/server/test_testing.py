@@ -1,12 +1,11 @@
 """Tests of `seedance_server.testing`: doubles that lie would make every other test lie."""
 
 import pytest
-import trio
 
 from seedance_server.engine.errors import ContextLengthExceeded, InvalidParameter
 from seedance_server.engine.sampling_params import SamplingParams
 from seedance_server.engine.sequence import FinishReason, GenerationRequest
-from seedance_server.testing import InlineExecutor, ScriptedEncoder, ScriptedEngine, serve_in_memory
+from seedance_server.testing import ScriptedEncoder, ScriptedEngine, serve_in_memory
 
 
 def request(id_: int, **params) -> GenerationRequest:
@@ -53,12 +52,6 @@ def test_scripted_encoder_counts_a_character_a_token() -> None:
         ScriptedEncoder().encode_text(" ")
     with pytest.raises(InvalidParameter):
         ScriptedEncoder().encode_chat([])
-
-
-async def test_inline_executor_takes_its_time_on_the_clock(autojump_clock) -> None:
-    """Steps have a length on the virtual clock."""
-    assert await InlineExecutor(5).call(lambda: 7) == 7
-    assert trio.current_time() == pytest.approx(5)
 
 
 async def test_server_in_memory_ends_with_its_block(autojump_clock) -> None:

@@ -77,6 +77,8 @@ async def test_watchdog_misses_tokens_of_what_runs(autojump_clock) -> None:
             assert watchdog.reasons() == (
                 Reason(Cause.STALLED, "the engine has brought no token for 61 s, though it has work"),
             )
+            while generation.buffered:
+                await generation.receive()
             engine.is_barren = False
             await generation.receive()
             assert watchdog.reasons() == ()

@@ -168,3 +168,53 @@ def test_the_end_is_counted_once_and_only_a_finished_answer_has_a_total() -> Non
     assert (figures.cancelled, figures.failed, figures.interrupted) == (1, 0, 0)
     assert (figures.ttft.count, figures.itl.count) == (1, 1)
     assert (figures.total.count, figures.tpot.count) == (0, 0)
+
+
+def test_tokens_that_were_not_taken_in_time_are_paced_and_no_slow_ones() -> None:
+    """The server holds back for a slow reader: what that takes is the reader's own time."""
+    answer = Answer()
+    answer.arrive(1, 1.0)
+    answer.arrive(1, 1.1)
+    answer.times.held_back(True)
+    answer.arrive(1, 4.0)
+    answer.arrive(1, 9.0)
+    answer.times.held_back(False)
+    answer.arrive(1, 15.0)  # it began while the server held back
+    answer.arrive(1, 15.1)
+    figures = answer.finish()
+    assert (figures.paced, figures.replayed, figures.tokens) == (3, 0, 6)
+    assert figures.itl.count == 2
+    assert figures.itl.max_ms == pytest.approx(100)
+    assert (figures.total.count, figures.tpot.count, figures.ttft.count) == (0, 0, 1)
+
+
+def test_a_lost_connection_forgets_that_the_server_held_back() -> None:
+    """The next one begins with an empty window."""
+    answer = Answer()
+    answer.arrive(1, 1.0)
+    answer.times.held_back(True)
+    answer.times.disconnected()
+    for at_s in (3.0, 3.1):
+        answer.arrive(1, at_s)
+    figures = answer.finish()
+    assert (figures.paced, figures.replayed, figures.itl.count) == (0, 1, 1)
+
+
+def test_an_answer_that_was_there_already_has_no_ttft() -> None:
+    """A request sent again under its key gets what was made before: nobody waited for a model."""
+    answer = Answer()
+    answer.times.goes_on(last_id=2)
+    for at_s in (0.1, 0.1, 0.5, 0.6):
+        answer.arrive(1, at_s)
+    figures = answer.finish()
+    assert (figures.ttft.count, figures.replayed, figures.itl.count) == (0, 3, 1)
+
+
+def test_a_stream_left_to_another_reader_has_no_end() -> None:
+    """It is neither finished nor cancelled, and its connections concern it no more."""
+    answer = Answer()
+    answer.arrive(1, 1.0)
+    answer.times.ended(None)
+    answer.times.disconnected()
+    figures = answer.series.figures()
+    assert (figures.finished, figures.cancelled, figures.failed, figures.interrupted) == (0, 0, 0, 0)

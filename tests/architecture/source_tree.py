@@ -19,7 +19,9 @@ PACKAGES = {
     "seedance_server": "tests/server",
     "seedance_server/engine": "tests/engine",
     "seedance_server/engine/kernels": "tests/engine/kernels",
+    "seedance_server/http": "tests/server/http",
     "seedance_server/journal": "tests/server/journal",
+    "seedance_server/metrics": "tests/server/metrics",
     "seedance_server/playground": "tests/server/playground",
 }
 

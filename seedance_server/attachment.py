@@ -171,7 +171,7 @@ class Attachment:
             return
         deadline_ms = float("inf") if submit.deadline_ms is None else submit.deadline_ms
         deadline_s = trio.current_time() + deadline_ms / 1e3
-        watch = self._requests.watch(self.session)
+        watch = self._requests.watch(self.session, submit)
         try:
             self._check_own_limit()
             self._admission.enter(self.session.tenant)

@@ -88,6 +88,7 @@ class Peer:
         registry: Where sessions are.
         account: Of the tenant whose connection it is.
         config: Limits.
+        is_canary: Whether its requests are marked, to be looked at apart.
         on_welcome: Called once HELLO has been answered.
     """
 
@@ -102,6 +103,7 @@ class Peer:
         *,
         account: Account,
         config: Config,
+        is_canary: bool = False,
         on_welcome: Callable[[], None],
     ) -> None:
         self._websocket = websocket
@@ -112,6 +114,7 @@ class Peer:
         self._registry = registry
         self._account = account
         self._config = config
+        self._is_canary = is_canary
         self._on_welcome = on_welcome
         self._outbox = Outbox(
             frame_bytes=config.outbox_bytes,
@@ -265,6 +268,7 @@ class Peer:
         )
         # No checkpoint from here: what has the session is told to give it back when this connection ends.
         self._attachment = attachment
+        entrance.session.is_canary = self._is_canary
         if entrance.is_present:
             self._connection.know_streams(entrance.last_stream_id)
         self._outbox.put_control(

@@ -95,13 +95,17 @@ class Requests:
 
     # ---- whoever watches
 
-    def watch(self, session: Session, *, stream_id: int | None = None) -> RequestWatch:
+    def watch(
+        self, session: Session, submit: Submit | None = None, *, stream_id: int | None = None
+    ) -> RequestWatch:
         """Watches a request from now on; one that is taken up has its stream's number already."""
         return RequestWatch(
             self._observers,
             self._admission.clock,
             tenant=session.tenant,
             session=session.id,
+            canary=session.is_canary,
+            traceparent=None if submit is None else submit.traceparent,
             stream_id=stream_id,
             is_taken_up=stream_id is not None,
         )
@@ -371,7 +375,7 @@ class Requests:
             config=self._config,
             is_durable=True,
             cancel_on_disconnect=submit.on_disconnect is OnDisconnect.CANCEL,
-            watch=self.watch(session, stream_id=record.stream_id),
+            watch=self.watch(session, submit, stream_id=record.stream_id),
             deadline_s=deadline_s,
             position=Position(
                 next_id=record.next_frame_id,

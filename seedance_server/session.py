@@ -64,6 +64,9 @@ class Session:
         lose_other: Has a session, by its name, stop whatever it does in this process.
         on_unused: Called whenever nothing holds it in memory any more.
         on_events: Called when reported events were kept; None: they go nowhere, so none are to be kept.
+
+    Attributes:
+        is_canary: Whether whoever holds it says that its requests try something out.
     """
 
     def __init__(
@@ -81,6 +84,7 @@ class Session:
         self.tenant = record.tenant
         self.epoch = record.epoch
         self.last_sequence_id = record.last_sequence_id
+        self.is_canary = False
         self.submitting = trio.Lock()
         self.opening = trio.Lock()
         self._journal = journal

@@ -29,6 +29,7 @@ __all__ = [
     "canonical_head",
     "check_upgrade",
     "is_allowed_origin",
+    "is_canary",
     "ticket_of",
 ]
 
@@ -98,10 +99,12 @@ class Upgrade:
     Attributes:
         key: Its ``Sec-WebSocket-Key``, 16 bytes in base64.
         subprotocol: The one chosen.
+        is_canary: Whether its requests are marked, to be looked at apart.
     """
 
     key: str
     subprotocol: str
+    is_canary: bool = False
 
 
 def check_upgrade(  # noqa: PLR0911 - one refusal a rule, in order
@@ -145,7 +148,7 @@ def check_upgrade(  # noqa: PLR0911 - one refusal a rule, in order
         return HttpAnswer(
             400, f"offer one of these subprotocols: {known}", (("Sec-WebSocket-Protocol", known),)
         )
-    return Upgrade(key, subprotocol)
+    return Upgrade(key, subprotocol, is_canary=is_canary(head.get("x-canary")))
 
 
 def ticket_of(head: RequestHead) -> str | None:
@@ -159,6 +162,11 @@ def ticket_of(head: RequestHead) -> str | None:
     if len(tickets) > 1:
         raise BadRequestHead(400, "more than one ticket")
     return tickets[0] if tickets else None
+
+
+def is_canary(header: str | None) -> bool:
+    """Whether an ``X-Canary`` header marks what it comes with (S37)."""
+    return header is not None and header.strip().lower() == "true"
 
 
 def canonical_head(upgrade: Upgrade) -> bytes:

@@ -144,6 +144,7 @@ class WebSockets:
                     service.registry,
                     account=account,
                     config=config,
+                    is_canary=upgrade.is_canary,
                     on_welcome=visit.leave,
                 )
                 self._peers[peer] = one

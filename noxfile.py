@@ -23,7 +23,7 @@ ROOT = Path(__file__).parent
 DEV = ROOT / ".nox" / "dev"
 PINNED = ("--disable-pip-version-check", "--constraint", "constraints.txt")
 TEST_TOOLS = ("hypothesis", "pytest", "pytest-timeout", "pytest-trio")
-SDK = "seedance_sdk[otel,prometheus]"
+SDK = "seedance_sdk[cli,otel,prometheus]"
 GROUPS = {
     "product": ("--editable", "wire", "--editable", SDK, "--editable", ".[demo]", "rich"),
     # To build the distributions, compile the schema, check the SDK's types, attack the guarded socket.
@@ -112,6 +112,13 @@ def faults(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none")
+def conformance(session: nox.Session) -> None:
+    """Drive a client or a server by the specification: ours, or `-- --role client -- COMMAND…`."""
+    python = dev_python(session, "product")
+    session.run(python, "-m", "conformance", *session.posargs, env={"PYTHONPATH": "wire"}, external=True)
+
+
+@nox.session(venv_backend="none")
 def mutants(session: nox.Session) -> None:
     """Seed bugs that break the promise of exactly once, and print by which history each is caught."""
     python = dev_python(session, "product", "test")
@@ -129,7 +136,7 @@ def lint(session: nox.Session) -> None:
         ("-m", "codespell_lib", *(["--write-changes"] if fix else [])),
         ("-c", "from importlinter.cli import lint_imports_command as main; main()"),
         ("-m", "mypy"),
-        ("-m", "mypy", "noxfile.py", "bench"),
+        ("-m", "mypy", "noxfile.py", "bench", "wire/specification.py", "wire/conformance"),
     )
     for check in checks:
         session.run(python, *check, external=True)

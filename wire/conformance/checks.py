@@ -57,7 +57,7 @@ def check(
     """Registers the function below it as a check."""
 
     def register(work: Work) -> Work:
-        name = work.__name__  # type: ignore[attr-defined]  # a function has one
+        name = work.__name__
         role: Role = "client" if name.startswith("client_") else "server"
         _REGISTRY.append(
             Check(

@@ -158,7 +158,7 @@ class ClientStage:
         self, stream: trio.SocketStream, cut_after: int | None
     ) -> tuple[WebSocketRequest, trio.abc.Stream]:
         clipped = CutStream(stream, send_bytes=cut_after)
-        request = await wrap_server_stream(self._nursery, clipped)  # type: ignore[arg-type]  # any stream will do
+        request = await wrap_server_stream(self._nursery, clipped)
         return request, clipped
 
     async def arrival(self, cut_after: int | None = None) -> Peer:

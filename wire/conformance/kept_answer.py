@@ -1,4 +1,4 @@
-"""A server that keeps what it says: one session, its requests by key, its frames; for a client that is cut off.
+"""A server that keeps what it says, for a client to be cut off from: one session, its requests, its frames.
 
 Each connection is served by `serve` until it ends, however it ends; the next one goes on with what is kept.
 """

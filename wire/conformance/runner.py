@@ -1,14 +1,14 @@
-"""Runs checks against an implementation, one after the other, each in a bounded time, and says what came of them.
+"""Runs checks against an implementation, one after the other, each in a bounded time, and says what came.
 
 Between two checks the implementation is told to close what it has; a process that broke is started again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, suppress
 from enum import Enum
-from typing import Any
+from typing import Any, Self, TypeVar
 
 import trio
 from attrs import frozen
@@ -25,12 +25,16 @@ __all__ = ["CHECK_MODULES", "Outcome", "Result", "run"]
 CHECK_MODULES = (client_checks, client_session_checks, server_checks, server_session_checks)
 """Importing them registers the checks."""
 
+START_S = 60.0
+"""For its start; a server may load something."""
+RESET_S = 3.0
+"""For dropping everything after a check that failed."""
 CHECK_S = 10.0
-"""For one check. Ours take a fraction of a second each; a cut at every byte takes longer."""
+"""For one check. Ours take a fraction of a second each."""
 LONG_CHECK_S = 120.0
-"""For one that a short run leaves out."""
+"""For one that a short run leaves out, such as a cut at every byte."""
 
-
+T = TypeVar("T")
 _FAILURES = (CheckFailed, Refusal, SubjectBroken)
 
 
@@ -129,6 +133,12 @@ def _leaves(group: BaseExceptionGroup[Any]) -> list[BaseException]:
     return found
 
 
+async def _in_time(answer: Awaitable[T]) -> T:
+    with trio.move_on_after(START_S):
+        return await answer
+    raise SubjectBroken(f"it did not start within {START_S:g} s")
+
+
 class _Implementation:
     """The process under test, started anew when it broke."""
 
@@ -136,11 +146,12 @@ class _Implementation:
         self._command = command
         self._role = role
         self._stack = AsyncExitStack()
-        self._subject: Subject | None = None
+        self._subject: Subject
+        self._is_sound = False
         self._server: ServerStage | None = None
         self._abilities: dict[str, Any] = {}
 
-    async def __aenter__(self) -> _Implementation:
+    async def __aenter__(self) -> Self:
         await self._start()
         return self
 
@@ -156,15 +167,12 @@ class _Implementation:
 
     async def _begin(self) -> None:
         subject = await self._stack.enter_async_context(running_subject(self._command))
-        with trio.move_on_after(CHECK_S) as patience:
-            self._abilities = await subject.ask("start")
-        if patience.cancelled_caught:
-            raise SubjectBroken("it did not answer 'start'")
+        self._abilities = await _in_time(subject.ask("start"))
         if self._role not in self._abilities.get("roles", ()):
             raise SubjectBroken(f"it is no {self._role}")
         if self._role == "server":
-            self._server = await self._stack.enter_async_context(server_stage(subject))
-        self._subject = subject
+            self._server = await _in_time(server_stage(subject))
+        self._subject, self._is_sound = subject, True
 
     def why_not(self, check: Check, subprotocol: str) -> str | None:
         """Why a check is skipped, None where it is not."""
@@ -175,8 +183,19 @@ class _Implementation:
         return None
 
     async def refresh(self) -> None:
-        """Starts the process anew where a check failed: whatever state it is in, the next must not inherit it."""
-        if self._subject is None:
+        """After a check that failed: has a client drop all that it has, and starts anew what does not answer.
+
+        A server needs nothing: it has to stand whatever a client did.
+        """
+        if self._is_sound:
+            return
+        if self._role == "client":
+            with suppress(Refusal, SubjectBroken), trio.move_on_after(RESET_S):
+                await self._subject.ask("reset")
+                self._is_sound = True
+        else:
+            self._is_sound = not self._subject.is_over
+        if not self._is_sound:
             await self._stack.aclose()
             await self._start()
 
@@ -186,14 +205,13 @@ class _Implementation:
         Raises:
             CheckFailed: It failed, as it did with any of the errors of `subject`.
         """
-        subject, self._subject = self._subject, None
-        assert subject is not None  # noqa: S101 - refreshed before
+        self._is_sound = False
         if self._role == "client":
-            async with client_stage(subject, subprotocol) as stage:
+            async with client_stage(self._subject, subprotocol) as stage:
                 await check.work(stage)
-                await subject.ask("reset")
+                await self._subject.ask("reset")
         else:
-            assert self._server is not None  # noqa: S101 - a server has one from its start
+            assert self._server is not None
             async with self._server.speaking(subprotocol) as server:
                 await check.work(server)
-        self._subject = subject
+        self._is_sound = True

@@ -190,7 +190,7 @@ async def server_refuses_an_unsound_request_by_field(stage: ServerStage) -> None
     """REFUSED, `invalid_request`, and the name of the field; the connection serves the next one."""
     peer = await stage.greeted()
     for field in ("idempotency_key", "messages"):
-        await peer.say_raw(_unsound(stage, peer, field))
+        await peer.say_raw(_unsound(peer, field))
         refused = await peer.expect(Refused)
         told = (refused.code, refused.field)
         require(told == (ErrorCode.INVALID_REQUEST, field), f"for {field} it says {told}")
@@ -198,7 +198,7 @@ async def server_refuses_an_unsound_request_by_field(stage: ServerStage) -> None
     require(text_of(await peer.frames(accepted.stream_id)) == "fine", "the next answer is another")
 
 
-def _unsound(stage: ServerStage, peer: ServerPeer, field: str) -> bytes | str:
+def _unsound(peer: ServerPeer, field: str) -> bytes | str:
     """A SUBMIT that lacks one thing, and counts as said."""
     sequence_id = peer.connection.next_sequence_id
     submit = Submit(sequence_id=sequence_id, idempotency_key=sequence_id.to_bytes(16), prompt="x")
@@ -248,7 +248,7 @@ async def server_cancels(stage: ServerStage) -> None:
 
 @check("Close codes", subprotocols=EVERY)
 async def server_closes_on_what_is_no_message(stage: ServerStage) -> None:
-    """Bytes that are no envelope: 4400; the other kind of WebSocket message: 1003; one over the limit: 1009."""
+    """What is no envelope: 4400; the other kind of WebSocket message: 1003; one over the limit: 1009."""
     binary = stage.subprotocol == "seedance.v1"
     junk: bytes | str = b"\xff\xff" if binary else "{no message"
     other: bytes | str = "text" if binary else b"binary"
@@ -277,7 +277,7 @@ def _of_the_future(payload: bytes | str) -> bytes | str:
     """The same message with a field that no version has yet."""
     if isinstance(payload, bytes):
         envelope = pb.ClientEnvelope.FromString(payload)
-        inner = getattr(envelope, envelope.WhichOneof("message"))
+        inner = getattr(envelope, str(envelope.WhichOneof("message")))
         inner.MergeFromString(b"\xfa\xff\x01\x03new")  # field 4095, of three bytes
         return envelope.SerializeToString()
     members = json.loads(payload)

@@ -59,7 +59,7 @@ class _Reader:
     async def _ask(self, peer: ServerPeer) -> None:
         if not self._stream_id:
             # Under its old number where the server has it, under the next one where it does not.
-            assert self._welcome is not None  # noqa: S101 - just said
+            assert self._welcome is not None
             number = self._welcome.last_sequence_id or peer.connection.next_sequence_id
             accepted = await peer.begin(_PROMPT, sequence_id=number, idempotency_key=self._key)
             self._stream_id = accepted.stream_id
@@ -125,7 +125,7 @@ async def server_sends_a_finished_stream_again(stage: ServerStage) -> None:
 
 @check("Sessions", subprotocols=EVERY)
 async def server_says_why_a_stream_cannot_go_on(stage: ServerStage) -> None:
-    """A digest of another text: `diverged`; a frame that never was: `cursor_ahead`; a stream too: `not_found`."""
+    """Another text: `diverged`; a frame that never was: `cursor_ahead`; a stream: `not_found`."""
     former, accepted = await _finished(stage)
     peer = await stage.greeted(former.welcome, streams=1)
     one = accepted.stream_id
@@ -135,8 +135,8 @@ async def server_says_why_a_stream_cannot_go_on(stage: ServerStage) -> None:
     require(_code(answer) is ResumeFailure.CURSOR_AHEAD, f"on a frame that never was it says {answer}")
     await peer.say_raw(make_codec(stage.subprotocol).encode((Resume(stream_id=77, last_processed_id=0),)))
     # The rules let no client ask for what it cannot know, so the answer is read without them.
-    answer = await _unruled(peer, stage)
-    require(_code(answer) is ResumeFailure.NOT_FOUND, f"on a stream that never was it says {answer}")
+    unruled = await _unruled(peer, stage)
+    require(_code(unruled) is ResumeFailure.NOT_FOUND, f"on a stream that never was it says {unruled}")
 
 
 def _code(answer: object) -> ResumeFailure | None:
@@ -193,7 +193,7 @@ async def server_takes_a_repeated_message_once(stage: ServerStage) -> None:
 
 @check("Sessions", subprotocols=EVERY)
 async def server_forgets_a_stream_of_no_durability_with_its_connection(stage: ServerStage) -> None:
-    """Of a stream of durability `none` no text comes after a cut: it is rejected, or has ended, `abandoned`."""
+    """Of a stream of durability `none` no text comes after a cut: rejected, or ended as `abandoned`."""
     peer = await stage.greeted()
     accepted = await peer.begin("|".join("x" * 200), durability=Durability.NONE)
     await peer.cut()

@@ -1,7 +1,7 @@
 """What a check of a server stands on: the server under test, and clients that say what the check wants.
 
-The model of a server under test answers a prompt with the prompt itself, in pieces that end where a bar stands
-in it: ``"Hel|lo"`` is answered with ``"Hel"`` and ``"lo"``.
+The model of a server under test answers a prompt with the prompt itself, in pieces that end where a bar
+stands in it: ``"Hel|lo"`` is answered with ``"Hel"`` and ``"lo"``.
 """
 
 from __future__ import annotations
@@ -58,17 +58,13 @@ class ServerPeer(Peer):
 
     async def submit(self, prompt: str, **more: Any) -> Submit:
         """Asks for an answer, under a new key unless one is given."""
-        submit = Submit(
-            **(
-                {
-                    "sequence_id": self.connection.next_sequence_id,
-                    "idempotency_key": secrets.token_bytes(16),
-                    "prompt": prompt,
-                    "durability": Durability.COMMITTED,
-                }
-                | more
-            )
-        )
+        fields: dict[str, Any] = {
+            "sequence_id": self.connection.next_sequence_id,
+            "idempotency_key": secrets.token_bytes(16),
+            "prompt": prompt,
+            "durability": Durability.COMMITTED,
+        }
+        submit = Submit(**(fields | more))
         await self.say(submit)
         return submit
 
@@ -110,7 +106,7 @@ class ServerPeer(Peer):
         said = known.prefix if digest is None else digest
         await self.say(Resume(stream_id=stream_id, last_processed_id=applied, digest=said))
         answer = await self.expect_any((Resumed, ResumeRejected))
-        assert isinstance(answer, Resumed | ResumeRejected)  # noqa: S101 - just asked for
+        assert isinstance(answer, Resumed | ResumeRejected)
         return answer
 
     async def expect_any(self, kinds: tuple[type, ...]) -> object:
@@ -129,6 +125,7 @@ class ServerStage:
         self._api_key = api_key
         self.subprotocol = "seedance.v1"
         self._nursery: trio.Nursery
+        self._streams: list[trio.abc.Stream] = []
         self._note(url)
 
     def _note(self, url: str) -> None:
@@ -139,11 +136,15 @@ class ServerStage:
     @asynccontextmanager
     async def speaking(self, subprotocol: str) -> AsyncIterator[ServerStage]:
         """The same, for one check under this subprotocol; its connections end with it."""
-        async with trio.open_nursery() as nursery:
-            self.subprotocol, self._nursery = subprotocol, nursery
-            nursery.start_soon(self.subject.watch)
-            yield self
-            nursery.cancel_scope.cancel()
+        try:
+            async with trio.open_nursery() as nursery:
+                self.subprotocol, self._nursery = subprotocol, nursery
+                nursery.start_soon(self.subject.watch)
+                yield self
+                nursery.cancel_scope.cancel()
+        finally:
+            while self._streams:
+                await trio.aclose_forcefully(self._streams.pop())
 
     async def restart(self) -> None:
         """Has the server killed and started again with what it had stored."""
@@ -159,6 +160,7 @@ class ServerStage:
             Closed: It was cut before it was open.
         """
         stream = CutStream(await trio.open_tcp_stream(self._host, self._port), receive_bytes=cut_after)
+        self._streams.append(stream)
         websocket: WebSocketConnection | None = None
         headers = [] if self._api_key is None else [(b"Authorization", f"Bearer {self._api_key}".encode())]
         async with trio.open_nursery() as race:  # the library would wait for ever where the answer is cut
@@ -213,8 +215,7 @@ class ServerStage:
         return int(status.split()[1]), {name.lower(): value.strip() for name, _, value in pairs}
 
 
-@asynccontextmanager
-async def server_stage(subject: Subject) -> AsyncIterator[ServerStage]:
-    """The server, started for the block."""
+async def server_stage(subject: Subject) -> ServerStage:
+    """Has the server started."""
     started = await subject.ask("serve")
-    yield ServerStage(subject, str(started.get("url")), started.get("api_key"))
+    return ServerStage(subject, str(started.get("url")), started.get("api_key"))

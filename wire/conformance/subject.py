@@ -49,6 +49,11 @@ class Subject:
         self._over: str | None = None
         self._ended = trio.Event()
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will be answered."""
+        return self._over is not None
+
     async def ask(self, do: str, **arguments: object) -> dict[str, Any]:
         """Gives a command and waits for its answer. If cancelled, the answer is dropped when it comes.
 
@@ -63,7 +68,7 @@ class Subject:
         sender, receiver = trio.open_memory_channel[dict[str, Any]](1)
         self._answers[number] = sender
         line = json.dumps({"id": number, "do": do, **arguments}) + "\n"
-        assert self._process.stdin is not None  # noqa: S101 - a pipe was asked for
+        assert self._process.stdin is not None
         try:
             await self._process.stdin.send_all(line.encode())
             answer = await receiver.receive()
@@ -90,7 +95,7 @@ class Subject:
 
     async def read_answers(self) -> None:
         """Hands answers out until the process ends."""
-        assert self._process.stdout is not None  # noqa: S101 - a pipe was asked for
+        assert self._process.stdout is not None
         buffer = b""
         try:
             async for data in self._process.stdout:
@@ -99,7 +104,8 @@ class Subject:
                 for line in filter(None, lines):
                     self._take(line)
                 if len(buffer) > _MAX_LINE_BYTES:
-                    raise SubjectBroken(f"it said a line of more than {_MAX_LINE_BYTES} bytes")
+                    self._over = f"it said a line of more than {_MAX_LINE_BYTES} bytes"
+                    break
         except SubjectBroken as error:
             self._over = str(error)
         self._over = self._over or "its standard output ended"
@@ -128,7 +134,7 @@ async def running_subject(command: Sequence[str]) -> AsyncIterator[Subject]:
             yield subject
         finally:
             with trio.CancelScope(shield=True):
-                assert process.stdin is not None  # noqa: S101 - a pipe was asked for
+                assert process.stdin is not None
                 await process.stdin.aclose()
                 with trio.move_on_after(_END_S):
                     await process.wait()

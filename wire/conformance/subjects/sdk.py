@@ -1,6 +1,6 @@
 """seedance-sdk as an implementation under test: commands on standard input, answers on standard output.
 
-`--fault NAME` breaks it on purpose, to see that the checks notice; see `faults.py`.
+`--fault NAME` breaks it on purpose, to see that the checks notice; see `client_faults.py`.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import json
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import trio
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from conformance.subjects.faults import CLIENT_FAULTS
+from conformance.subjects.client_faults import CLIENT_FAULTS
 from seedance_sdk import AsyncSeedanceClient
 from seedance_sdk.errors import (
     ConnectionFailed,
@@ -45,6 +45,9 @@ _NAMES: Mapping[type[SeedanceError], str] = {
     ProtocolError: "protocol_error",
     ConnectionFailed: "connection_lost",
 }
+
+
+_Command: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]
 
 
 class _Commands:
@@ -143,9 +146,7 @@ def _name_of(error: SeedanceError) -> str:
 async def _serve() -> None:
     lines = trio.wrap_file(sys.stdin)
 
-    async def work(
-        do: Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]], given: dict[str, Any]
-    ) -> None:
+    async def work(do: _Command, given: dict[str, Any]) -> None:
         try:
             _say({"id": given["id"], "ok": await do(given)})
         except SeedanceError as error:

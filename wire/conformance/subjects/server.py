@@ -1,29 +1,29 @@
 """seedance-server as an implementation under test, with an engine that answers a prompt with its own pieces.
 
 The server is a process of its own, so that `restart` can kill it; its journal and its sinks are files in a
-directory that goes when this process does. `--fault NAME` breaks it on purpose, see `faults.py`.
+directory that goes when this process does. `--fault NAME` breaks it on purpose, see `server_faults.py`.
 """
 
 from __future__ import annotations
 
 import argparse
-import functools
 import json
 import re
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from conformance.subjects.faults import SERVER_FAULTS
+from conformance.subjects.server_faults import SERVER_FAULTS
 
 __all__ = ["main"]
 
+_PROCESS = Path(__file__).with_name("server_process.py")
 _READY = re.compile(r"^seedance-server ready on (ws://\S+)$")
 
 
@@ -49,7 +49,7 @@ class _Commands:
         flags = ["--port", "0", "--journal", str(home / "journal.db"), "--events", str(home / "events.jsonl")]
         flags += (f"--fault={fault}" for fault in self._faults)
         self._server = subprocess.Popen(
-            [sys.executable, __file__, "--serve", *flags],
+            [sys.executable, str(_PROCESS), *flags],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             text=True,
@@ -92,42 +92,8 @@ def _obey(faults: Sequence[str]) -> None:
         commands.end()
 
 
-def _serve(arguments: Sequence[str]) -> None:
-    import trio
-
-    from seedance_server.config import Config
-    from seedance_server.engine.sequence import GenerationRequest
-    from seedance_server.given_settings import read_config
-    from seedance_server.serve import serve
-    from seedance_server.served_model import ServedModel
-    from seedance_server.testing import ScriptedEncoder, ScriptedEngine
-
-    def pieces(request: GenerationRequest) -> list[str]:
-        return "".join(map(chr, request.prompt_ids)).split("|")
-
-    def model(_config: Config, _report: Callable[[str], None]) -> ServedModel:
-        return ServedModel(
-            name="conformance",
-            context_tokens=4096,
-            vocab_size=0x110000,
-            engine=ScriptedEngine(pieces),
-            encoder=ScriptedEncoder(),
-            fingerprint=bytes(32),
-        )
-
-    for each in arguments:
-        if each.startswith("--fault="):
-            SERVER_FAULTS[each.partition("=")[2]]()
-    flags = [each for each in arguments if not each.startswith("--fault=")]
-    config = read_config([*flags, "--model-path", "conformance", "--log-level", "error"])
-    trio.run(functools.partial(serve, config, model))
-
-
 def main() -> None:
-    """Serves commands until its standard input ends, or, with `--serve`, clients until a signal."""
-    if sys.argv[1:2] == ["--serve"]:
-        _serve(sys.argv[2:])
-        return
+    """Serves commands until its standard input ends."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--fault", choices=sorted(SERVER_FAULTS), action="append", default=[])
     _obey(parser.parse_args().fault)

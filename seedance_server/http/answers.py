@@ -47,6 +47,9 @@ _RESUME_FAILURES = {
         "fingerprint_mismatch",
     ),
 }
+_MANY_LOGPROBS = 128
+"""Tokens with log probabilities that are written down at once on the event loop: with 20 alternatives each
+under 20 ms, measured on a busy machine."""
 _TRAILER = 2
 """What comes behind the last frame: the usage and the end."""
 
@@ -91,9 +94,11 @@ class Readings:
         listed: In order.
         trailer: How much of what comes behind the last frame the client has.
         can_return: Whether the client can ask for them again.
+        gathers: Whether they are wanted whole.
     """
 
     can_return: bool
+    gathers: bool = False
     listed: list[Reading] = field(factory=list)
     trailer: int = 0
 
@@ -154,7 +159,7 @@ class Answers:
             readings.trailer, after_id = beyond, refused.last_id
             found = await self._look(hold, stream_id, after_id)
         # No checkpoint from here, or the stream could leave memory before it has this reader.
-        reading = Reading(index, found.source, found.stream, after_id)
+        reading = Reading(index, found.source, found.stream, after_id, gathers=readings.gathers)
         readings.listed.append(reading)
         outcome = ResumeOutcome.LIVE if found.is_live else ResumeOutcome.ENDED
         self.service.requests.note_resume(outcome, found.last_id - after_id)
@@ -202,7 +207,14 @@ class Answers:
         for reading in readings.listed:
             if (error := reading.choice.error) is not None:
                 raise http_refusal(error.code, error.message, retry_after_ms=error.retry_after_ms)
-        body = shape.whole([reading.choice for reading in readings.listed])
-        response = JSONResponse(body, headers={"x-request-id": shape.answer.name})
+        choices = [reading.choice for reading in readings.listed]
+
+        def render() -> Response:
+            return JSONResponse(shape.whole(choices), headers={"x-request-id": shape.answer.name})
+
+        if sum(len(choice.logprobs) for choice in choices) > _MANY_LOGPROBS:
+            response = await trio.to_thread.run_sync(render)
+        else:
+            response = render()
         self._house.gate.accounts.of(visitor.tenant).charge_bytes(len(response.body))
         return response

@@ -25,6 +25,7 @@ from seedance_server.guard import GuardedStream
 from seedance_server.http.exchange import Exchange, head_scope
 from seedance_server.request_head import RequestHead, head_of
 from seedance_server.upgrade import HttpAnswer
+from seedance_wire.token_bucket import TokenBucket
 
 __all__ = ["Admit", "HttpConnection", "HttpLimits"]
 
@@ -42,12 +43,16 @@ class HttpLimits:
         max_body_bytes: Size of a request body.
         head_timeout_s: Time for the next head of a client that hasn't shown a key.
         idle_timeout_s: The same of one that has.
+        requests_per_second: Rate above which the next request waits, never refused.
+        request_burst: Requests above the rate that don't.
     """
 
     max_head_bytes: int
     max_body_bytes: int
     head_timeout_s: float
     idle_timeout_s: float
+    requests_per_second: float
+    request_burst: float
 
 
 Admit: TypeAlias = Callable[
@@ -79,6 +84,7 @@ class HttpConnection:
         self._admit = admit
         self._limits = limits
         self._address = address
+        self._rate = TokenBucket(limits.requests_per_second, limits.request_burst, trio.current_time())
         self._parser = h11.Connection(h11.SERVER, max_incomplete_event_size=limits.max_head_bytes)
         self._unused = 0
         self._news = trio.lowlevel.ParkingLot()
@@ -110,6 +116,7 @@ class HttpConnection:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._read)
             while (next_head := await self._next_head()) is not None:
+                await self._keep_to_rate()
                 await self._answer(next_head)
                 self._stream.note_message()
             nursery.cancel_scope.cancel()
@@ -171,6 +178,11 @@ class HttpConnection:
             return False
         parser.start_next_cycle()
         return True
+
+    async def _keep_to_rate(self) -> None:
+        if (wait_s := self._rate.wait_s(trio.current_time())) > 0:
+            await trio.sleep(wait_s)
+        self._rate.charge(trio.current_time(), 1)
 
     # ---- answering
 

@@ -29,6 +29,7 @@ class Reading:
         source: Its frames.
         stream: Its producer, while it isn't ended; it has this reader from now on.
         after_id: The last frame that the client has.
+        gathers: Whether the whole answer is wanted: then what it says is kept.
 
     Attributes:
         choice: What came of it.
@@ -36,13 +37,16 @@ class Reading:
         is_done: Whether the last one of all has been.
     """
 
-    def __init__(self, index: int, source: FrameSource, stream: Stream | None, after_id: int) -> None:
+    def __init__(
+        self, index: int, source: FrameSource, stream: Stream | None, after_id: int, *, gathers: bool
+    ) -> None:
         self.index = index
         self.choice = Choice()
         self.sent_id = after_id
         self.is_done = False
         self._source = source
         self._stream = stream
+        self._gathers = gathers
         self._window = SlidingWindow()
         self._has_sent_first = False
         if stream is not None:
@@ -92,7 +96,8 @@ class Reading:
         self._window.on_sent(frame.id, entry.size, trio.current_time())
         self._has_sent_first |= frame.id == 1
         if isinstance(frame, Delta):
-            self._note_text(frame)
+            if self._gathers:
+                self._note_text(frame)
         elif isinstance(frame, Error):
             self.choice.error = frame
         elif isinstance(frame, Flush):

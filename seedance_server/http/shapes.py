@@ -24,13 +24,17 @@ _OBJECTS = {
 }
 
 
+_NEVER = -9999.0
+"""What OpenAI says for a token without any probability: JSON has no infinity."""
+
+
 @define
 class Choice:
     """One choice as far as it has come.
 
     Attributes:
-        text: Its text.
-        logprobs: Of its tokens, where they were asked for; each with the offset of its frame.
+        text: Its text, where it is gathered.
+        logprobs: Of its tokens, likewise; each with the offset of its frame.
         final: How it ended, once it has.
         error: Why it failed, if it did.
     """
@@ -149,8 +153,10 @@ class Shape:
             return {"content": [_chat_logprob(entry) for _, entry in entries], "refusal": None}
         return {
             "tokens": [entry.text for _, entry in entries],
-            "token_logprobs": [entry.logprob for _, entry in entries],
-            "top_logprobs": [{text: logprob for _, text, logprob in entry.top} for _, entry in entries],
+            "token_logprobs": [_finite(entry.logprob) for _, entry in entries],
+            "top_logprobs": [
+                {text: _finite(logprob) for _, text, logprob in entry.top} for _, entry in entries
+            ],
             "text_offset": _offsets(entries),
         }
 
@@ -161,7 +167,11 @@ def _chat_logprob(entry: TokenLogprob) -> dict[str, Any]:
 
 
 def _token(text: str, logprob: float) -> dict[str, Any]:
-    return {"token": text, "logprob": logprob, "bytes": list(text.encode())}
+    return {"token": text, "logprob": _finite(logprob), "bytes": list(text.encode())}
+
+
+def _finite(logprob: float) -> float:
+    return max(logprob, _NEVER)
 
 
 def _offsets(entries: Iterable[tuple[int, TokenLogprob]]) -> list[int]:

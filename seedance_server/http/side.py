@@ -75,6 +75,8 @@ class HttpSide:
             max_body_bytes=config.max_message_bytes,
             head_timeout_s=config.handshake_timeout_s,
             idle_timeout_s=config.keep_alive_s,
+            requests_per_second=config.messages_per_second,
+            request_burst=config.message_burst,
         )
 
         @contextmanager

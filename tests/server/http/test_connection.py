@@ -87,3 +87,14 @@ async def test_connection_ends_quietly_when_the_client_does(autojump_clock) -> N
         await trio.sleep(10)
         assert server.door.statistics().contained == 0
         assert server.door.statistics().http == 0
+
+
+async def test_connection_keeps_to_the_rate_of_messages(autojump_clock) -> None:
+    """A burst, then so many a second: slowed down, not refused."""
+    config = Config(model_path="m", messages_per_second=10, message_burst=20)
+    async with serve_in_memory(config=config) as server:
+        client = Client(server.connect())
+        began_s = trio.current_time()
+        for _ in range(50):
+            assert (await client.ask("GET", "/healthz")).status == 200
+        assert 2.9 <= trio.current_time() - began_s <= 3.5

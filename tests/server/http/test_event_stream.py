@@ -31,7 +31,7 @@ async def events_of(counts: list[int], after: list[int], trailer: int = 0) -> li
 
     readings = []
     for index, (count, after_id) in enumerate(zip(counts, after, strict=True)):
-        reading = Reading(index, FrameSource(None, "s", 1, tail_of(count)), None, after_id)
+        reading = Reading(index, FrameSource(None, "s", 1, tail_of(count)), None, after_id, gathers=False)
         if after_id == count + 1:
             await reading.read_end()
         readings.append(reading)
@@ -63,6 +63,6 @@ async def test_event_stream_waits_for_bandwidth(autojump_clock) -> None:
     async def send(message) -> None:
         await trio.lowlevel.checkpoint()
 
-    reading = Reading(0, FrameSource(None, "s", 1, tail_of(500)), None, 0)
+    reading = Reading(0, FrameSource(None, "s", 1, tail_of(500)), None, 0, gathers=False)
     await EventStream(SHAPE, [reading], 0, account=account, send=send).run([], on_begun=lambda: None)
     assert trio.current_time() - began_s == pytest.approx(500 * 200 / 10_000, rel=0.4)

@@ -24,7 +24,14 @@ GUARD = GuardLimits(
     linger_s=1,
     linger_bytes=100_000,
 )
-LIMITS = HttpLimits(max_head_bytes=16_384, max_body_bytes=1000, head_timeout_s=5, idle_timeout_s=75)
+LIMITS = HttpLimits(
+    max_head_bytes=16_384,
+    max_body_bytes=1000,
+    head_timeout_s=5,
+    idle_timeout_s=75,
+    requests_per_second=50,
+    request_burst=200,
+)
 
 
 async def echo(scope, receive, send) -> None:

@@ -19,9 +19,10 @@ def submit(index: int = 0, content: str = "Hi", **more: object) -> Submit:
     return Submit(sequence_id=index + 1, idempotency_key=ANSWER.key_of(index), messages=messages, **more)
 
 
-async def keep(lock: trio.Lock) -> None:
+async def keep(lock: trio.Lock, task_status: trio.TaskStatus[None]) -> None:
     """Keeps everybody else waiting for a while."""
     async with lock:
+        task_status.started()
         await trio.sleep(1)
 
 
@@ -84,7 +85,7 @@ async def test_intake_is_too_late_after_the_deadline(autojump_clock) -> None:
         service = server.door.house.service
         async with Holds(server.registry).held("local", ANSWER, is_new=True) as hold:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(keep, hold.session.submitting)
+                await nursery.start(keep, hold.session.submitting)
                 with pytest.raises(RequestRefused) as refused:
                     await take(service, hold.session, submit(deadline_ms=500))
             assert refused.value.code is ErrorCode.DEADLINE_EXCEEDED

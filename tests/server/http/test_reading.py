@@ -23,7 +23,7 @@ def tail_of(count: int, text: str = "x", *, ended: bool = True) -> FrameTail:
 
 
 def reading_of(tail: FrameTail, after_id: int = 0) -> Reading:
-    return Reading(0, FrameSource(None, "s", 1, tail), None, after_id)
+    return Reading(0, FrameSource(None, "s", 1, tail), None, after_id, gathers=True)
 
 
 async def test_reading_takes_a_window_at_a_time(autojump_clock) -> None:

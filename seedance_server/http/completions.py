@@ -62,7 +62,7 @@ class _Completions:
             raise Refusal(
                 status=400, message="Last-Event-ID needs the Idempotency-Key of the request", param=None
             )
-        readings = Readings(can_return=key is not None)
+        readings = Readings(can_return=key is not None, gathers=not asked.stream)
         with refusing():
             async with self._answers.holds.held(visitor.tenant, answer, is_new=True) as hold:
                 try:
@@ -95,7 +95,8 @@ class _Completions:
                 await self._answers.find(hold, stream_id, after_id, readings)
             else:
                 source = service.requests.source(hold.session, taken.stream)
-                readings.listed.append(Reading(len(readings.listed), source, taken.stream, 0))
+                index = len(readings.listed)
+                readings.listed.append(Reading(index, source, taken.stream, 0, gathers=readings.gathers))
         model = service.admission.model
         return Shape(
             answer=asked.answer,

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,28 @@ def test_message_reads_and_writes_as_the_vector_says(case: dict[str, str]) -> No
         assert not any(isinstance(message, InvalidSubmit) for message in messages)
         assert codec.encode(messages) == payload  # type: ignore[arg-type]
     assert decoded[1:] == decoded[:-1]
+
+
+def members(value: object) -> Iterator[str]:
+    """The names of all members, however deep, but for those of messages in JSON."""
+    if isinstance(value, dict):
+        for name, member in value.items():
+            yield name
+            yield from members(member) if name not in {"frames", "missing"} else ()
+    elif isinstance(value, list):
+        for entry in value:
+            yield from members(entry)
+
+
+@pytest.mark.parametrize("path", sorted(VECTORS.glob("*.json")), ids=lambda path: path.name)
+def test_vectors_are_described(path: Path) -> None:
+    """Whoever runs them elsewhere knows what every member of every case is."""
+    described = VECTORS.joinpath("README.md").read_text()
+    row = next(line for line in described.splitlines() if line.startswith(f"| `{path.name}`"))
+    read = json.loads(path.read_text())
+    assert set(read) == {"about", "cases"}
+    for name in set(members(read["cases"])) - {"name"}:
+        assert f"`{name}`" in row, name
 
 
 def test_messages_hold_every_code() -> None:

@@ -186,7 +186,8 @@ class Outage:
             error: What ended the connection or the last attempt.
             now_s: The present, in seconds on a clock that does not go back.
             streams: For the details.
-            at_least_s: No attempt is made before; the circuit breaker's word.
+            at_least_s: No attempt is made before; the circuit breaker's word. The jitter comes on top: a
+                crowd whose circuits opened together must not probe together.
             elsewhere: The attempt goes to another endpoint, for which this one can't name a time.
 
         Returns:
@@ -209,7 +210,7 @@ class Outage:
         self._attempt += 1
         return ReconnectDetails(
             attempt=self._attempt,
-            wait_for_s=max(at_least_s, asked_s + min(wait_s, left_s / 2)),  # the last ones need time too
+            wait_for_s=max(at_least_s, asked_s) + min(wait_s, left_s / 2),  # the last ones need time too
             waited_so_far_s=now_s - self._began,
             caused_by=error,
             streams=streams,

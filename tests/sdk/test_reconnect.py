@@ -131,11 +131,11 @@ def test_end_of_a_connection_counts_against_its_endpoint_only_where_that_is_away
 
 
 def test_outage_is_given_up_where_the_circuit_stays_open_for_longer_than_is_left() -> None:
-    """The breaker's pause is a least wait; one that ends too late is the end."""
+    """The breaker's pause is a least wait, the jitter comes on top; one that ends too late is the end."""
     outage = Outage(60, dice=lambda: 1.0)
     found = outage.next_attempt(CUT, 0, streams=1, at_least_s=16)
     assert found is not None
-    assert found.wait_for_s == 16
+    assert found.wait_for_s == 16.25
     assert outage.next_attempt(CUT, 31, streams=1, at_least_s=30) is None
 
 

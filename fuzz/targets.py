@@ -10,16 +10,17 @@ They must not need the fuzzer to be installed.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from attrs import evolve
 
 from seedance_wire.bookmark import Bookmark
 from seedance_wire.client_session import ClientSession
 from seedance_wire.codec import SUBPROTOCOLS, Codec, make_codec
+from seedance_wire.compression import Compressor, Decompressor, longest_packed
 from seedance_wire.connection import Connection
 from seedance_wire.delta import apply_difference, difference
-from seedance_wire.envelope import FromClient, FromServer, InvalidSubmit, Outgoing
+from seedance_wire.envelope import FromClient, FromServer, InvalidSubmit, Outgoing, Pieces
 from seedance_wire.errors import DecodeError, InvalidBookmarkError, LocalProtocolError, RemoteProtocolError
 from seedance_wire.event_delta import MAX_UNPACKED_BYTES, pack_events, unpack_events
 from seedance_wire.messages import (
@@ -34,6 +35,7 @@ from seedance_wire.messages import (
     Submit,
     Welcome,
 )
+from seedance_wire.piece_reader import Missing, PieceReader
 from seedance_wire.raw_blocks import Block, BlockParser, write_block
 from seedance_wire.state import ConnectionState, Role
 from seedance_wire.stored_form import (
@@ -46,9 +48,10 @@ from seedance_wire.stored_form import (
     request_fingerprint,
 )
 
-__all__ = ["TARGETS", "frame_messages"]
+__all__ = ["TARGETS", "frame_messages", "join_messages"]
 
 PROTOBUF, JSON, RAW = map(make_codec, SUBPROTOCOLS)
+_LIMIT = 4096  # bytes of a message
 
 
 def _read_and_rewrite(
@@ -140,27 +143,86 @@ def event_delta(data: bytes) -> None:
     assert unpack_events(pack_events(events), limit=100) == events
 
 
-def frame_messages(role: Role, subprotocol: str, payloads: Sequence[bytes]) -> bytes:
+def compression(data: bytes) -> None:
+    """Messages under zstd: each is bounded, and what it holds comes back when it is packed again.
+
+    Each message follows its length in two bytes.
+    """
+    reader, writer, again = Decompressor(_LIMIT), Compressor(trial_messages=0), Decompressor(_LIMIT)
+    for payload in _split(data):
+        try:
+            message = reader.unpack(payload)
+        except RemoteProtocolError:
+            return
+        if message is payload:  # it was between two frames
+            continue
+        assert len(message) <= _LIMIT
+        packed = writer.pack(message, last=False)
+        assert len(packed) <= longest_packed(len(message))
+        assert again.unpack(packed) == message
+
+
+def pieces(data: bytes) -> None:
+    """Envelopes of pieces: the ids of a stream follow each other, from a frame that has its own.
+
+    Each envelope follows its length in two bytes.
+    """
+    reader = PieceReader(1, {}.get)  # type: ignore[arg-type]  # no offset is looked at
+    next_ids: dict[int, int] = {}
+    for payload in _split(data):
+        try:
+            (envelope,) = PROTOBUF.decode_server(payload)
+            if not isinstance(envelope, Pieces):
+                return
+            numbered = {id(frame) for frame in envelope.frames}
+            for frame in reader.frames(envelope):
+                if isinstance(frame, Missing):
+                    next_ids.pop(frame.stream_id, None)
+                    continue
+                if id(frame) not in numbered:
+                    assert frame.id == next_ids[frame.stream_id]
+                next_ids[frame.stream_id] = frame.id + 1
+        except DecodeError:
+            return
+
+
+def _split(data: bytes) -> Iterator[bytes]:
+    while data:
+        size = int.from_bytes(data[:2])
+        yield data[2 : 2 + size]
+        data = data[2 + size :]
+
+
+def join_messages(payloads: Iterable[bytes]) -> bytes:
+    """Returns the input of a target that takes messages."""
+    return b"".join(len(payload).to_bytes(2) + payload for payload in payloads)
+
+
+def frame_messages(
+    role: Role, subprotocol: str, payloads: Sequence[bytes], *, capable: bool = False
+) -> bytes:
     """Returns the input of `connection` for these payloads."""
-    head = bytes([SUBPROTOCOLS.index(subprotocol) << 1 | (role is Role.SERVER)])
-    return head + b"".join(len(payload).to_bytes(2) + payload for payload in payloads)
+    head = bytes([capable << 7 | SUBPROTOCOLS.index(subprotocol) << 1 | (role is Role.SERVER)])
+    return head + join_messages(payloads)
 
 
 def connection(data: bytes) -> None:
     """A whole connection, message by message: true offsets and digests, or an error for good.
 
-    The first byte chooses role and subprotocol; each message follows its length in two bytes.
+    The first byte chooses role and subprotocol, and whether it is open already and all that both can do is
+    agreed on; each message follows its length in two bytes.
     """
-    role = Role.SERVER if data[:1] and data[0] & 1 else Role.CLIENT
-    subprotocol = SUBPROTOCOLS[(data[0] >> 1) % len(SUBPROTOCOLS)] if data else SUBPROTOCOLS[0]
+    head = data[0] if data else 0
+    role = Role.SERVER if head & 1 else Role.CLIENT
+    subprotocol = SUBPROTOCOLS[((head & 0x7F) >> 1) % len(SUBPROTOCOLS)]
     under_test = Connection(role, subprotocol, max_message_bytes=4096)
+    capabilities = under_test.capabilities if head & 0x80 else ()
     if role is Role.CLIENT:
-        _open(under_test)
+        _open(under_test, capabilities)
+    elif head & 0x80:
+        _open_server(under_test, capabilities)
     texts: dict[int, str] = {}
-    rest = data[1:]
-    while rest:
-        size = int.from_bytes(rest[:2])
-        payload, rest = rest[2 : 2 + size], rest[2 + size :]
+    for payload in _split(data[1:]):
         is_text = subprotocol != SUBPROTOCOLS[0]
         try:
             under_test.receive_data(payload.decode(errors="surrogateescape") if is_text else payload)
@@ -204,11 +266,8 @@ def client_session(data: bytes) -> None:
         session.receive_data(codec.encode((accepted,)))
     texts: dict[int, str] = {}
     applied: dict[int, int] = {}
-    rest = data[1:]
     session.connect()
-    while rest:
-        size = int.from_bytes(rest[:2])
-        payload, rest = rest[2 : 2 + size], rest[2 + size :]
+    for payload in _split(data[1:]):
         is_text = subprotocol != SUBPROTOCOLS[0]
         try:
             if payload:
@@ -259,19 +318,32 @@ def bookmark(data: bytes) -> None:
     assert Bookmark.from_str(place.to_str()) == place
 
 
-def _open(client: Connection) -> None:
+def _welcome(capabilities: tuple[str, ...]) -> Welcome:
+    limits = Limits(max_message_bytes=4096, max_streams=2, max_context_tokens=1)
+    return Welcome(
+        session_id="s", epoch=1, last_sequence_id=0, model="m", limits=limits, capabilities=capabilities
+    )
+
+
+def _open(client: Connection, capabilities: tuple[str, ...]) -> None:
     """Brings a client to where frames of streams 1 and 2 may follow."""
     codec = make_codec(client.subprotocol)
-    limits = Limits(max_message_bytes=4096, max_streams=2, max_context_tokens=1)
-    client.send(Hello())
-    welcome = Welcome(session_id="s", epoch=1, last_sequence_id=0, model="m", limits=limits)
-    client.receive_data(codec.encode((welcome,)))
+    client.send(Hello(capabilities=capabilities))
+    client.receive_data(codec.encode((_welcome(capabilities),)))
     for number in (1, 2):
         client.send(Submit(sequence_id=number, idempotency_key=b"k" * 16, prompt="p"))
         accepted = Accepted(sequence_id=number, stream_id=number, durability=Durability.NONE)
         client.receive_data(codec.encode((accepted,)))
     while client.next_event() is not None:
         pass
+
+
+def _open_server(server: Connection, capabilities: tuple[str, ...]) -> None:
+    """Brings a server to where requests may follow."""
+    server.receive_data(make_codec(server.subprotocol).encode((Hello(capabilities=capabilities),)))
+    while server.next_event() is not None:
+        pass
+    server.send(_welcome(capabilities))
 
 
 def _check_closed_for_good(failed: Connection) -> None:
@@ -288,11 +360,13 @@ TARGETS: Mapping[str, Callable[[bytes], None]] = {
     for target in (
         bookmark,
         client_session,
+        compression,
         connection,
         delta,
         event_delta,
         json_client,
         json_server,
+        pieces,
         protobuf_client,
         protobuf_server,
         raw_blocks,

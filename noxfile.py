@@ -24,11 +24,13 @@ DEV = ROOT / ".nox" / "dev"
 PINNED = ("--disable-pip-version-check", "--constraint", "constraints.txt")
 TEST_TOOLS = ("hypothesis", "pytest", "pytest-timeout", "pytest-trio")
 SDK = "seedance_sdk[cli,otel,prometheus]"
+WIRE_SCRIPTS = ("wire/compatibility.py", "wire/specification.py", "wire/conformance")
 GROUPS = {
-    "product": ("--editable", "wire", "--editable", SDK, "--editable", ".[demo]", "rich"),
+    "product": ("--editable", "wire", "--editable", SDK, "--editable", ".[demo,otel]", "rich"),
     # To build the distributions, compile the schema, check the SDK's types, attack the guarded socket.
     "test": (
-        *(*TEST_TOOLS, "build", "setuptools", "grpcio-tools", "mypy-protobuf", "mypy", "kosoku", "trustme"),
+        *(*TEST_TOOLS, "build", "setuptools", "kosoku", "trustme"),
+        *("buf-bin", "grpcio-tools", "mypy", "mypy-protobuf"),
         *("openai", "langchain-openai"),  # ask the HTTP side as users do
         *("fastapi", "uvicorn"),  # run the example of docs/asyncio.md
         "opentelemetry-sdk",  # reads what the SDK exports
@@ -136,7 +138,7 @@ def lint(session: nox.Session) -> None:
         ("-m", "codespell_lib", *(["--write-changes"] if fix else [])),
         ("-c", "from importlinter.cli import lint_imports_command as main; main()"),
         ("-m", "mypy"),
-        ("-m", "mypy", "noxfile.py", "bench", "wire/specification.py", "wire/conformance"),
+        ("-m", "mypy", "noxfile.py", "bench", *WIRE_SCRIPTS),
     )
     for check in checks:
         session.run(python, *check, external=True)

@@ -18,6 +18,7 @@ WITHOUT_BEHAVIOUR = {
 
 # Tests of something other than a source file, and where that lies.
 OTHER_SUBJECTS = {
+    "tests/wire/test_compatibility.py": "wire/compatibility.py",
     "tests/wire/test_fuzz_corpus.py": "fuzz/corpus",
     "tests/wire/test_seedance_pb2.py": "wire/seedance.proto",
     "tests/wire/test_specification.py": "wire/specification.py",

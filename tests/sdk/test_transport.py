@@ -166,6 +166,21 @@ async def test_other_subprotocol_is_a_protocol_error(subprotocol: str | None) ->
             pytest.fail("connected")
 
 
+async def test_server_of_another_major_version_is_refused_in_its_own_words() -> None:
+    """It answers 400 and lists what it speaks; nothing is ever read under a version not agreed on."""
+    answer = b"HTTP/1.1 400 Bad Request\r\nSec-WebSocket-Protocol: seedance.v2\r\nContent-Length: 44\r\n\r\n"
+    answer += b"offer one of these subprotocols: seedance.v2"
+
+    async def script(server: RawServer) -> None:
+        await server.read_request()
+        await server.stream.send_all(answer)
+
+    with pytest.raises(UpgradeRefused, match=r"400: offer one of these subprotocols: seedance\.v2") as caught:
+        async with connected(script):
+            pytest.fail("connected")
+    assert (caught.value.status, caught.value.retryable) == (400, False)
+
+
 @pytest.mark.parametrize("code", [code for code in CloseCode if code not in {1005, 1006, 1015}])
 @pytest.mark.parametrize("reason", ["", "because"])
 async def test_close_keeps_code_and_reason_for_every_code(code: CloseCode, reason: str) -> None:

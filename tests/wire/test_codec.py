@@ -129,6 +129,8 @@ def test_codec_refuses_what_may_not_share_an_envelope(codec: Codec, messages: Se
         (["seedance.v1.raw"], "seedance.v1.raw"),
         (["seedance.v2", "SEEDANCE.V1", ""], None),
         ([], None),
+        (["seedance.v2"], None),
+        (["seedance.v2", "seedance.v1"], "seedance.v1"),
     ],
 )
 def test_choose_subprotocol_prefers_by_the_servers_order(offered: list[str], chosen: str | None) -> None:

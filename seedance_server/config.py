@@ -26,6 +26,7 @@ from seedance_server.setting import Setting, is_loopback
 __all__ = ["Config"]
 
 _MIN_KEY_CHARS = 16
+_HTTP_URL = re.compile(r"https?://[!-~]{1,2000}")
 _WEBSOCKET_URL = re.compile(r"wss?://[!-~]{1,2000}")
 _MAY_BE_ZERO = {
     "idle_check_s",
@@ -62,8 +63,7 @@ class Config(  # fields in reverse order
                 "--api-key",
                 f"or --keys is needed to listen on {self.host}: else everybody could use this server",
             )
-        if self.reconnect_to is not None and not _WEBSOCKET_URL.fullmatch(self.reconnect_to):
-            raise ConfigError("--reconnect-to", f"must be a ws:// or wss:// URL, not {self.reconnect_to!r}")
+        self._check_urls()
         if self.ssl_certfile is None and self.ssl_keyfile is not None:
             raise ConfigError("--ssl-keyfile", "needs --ssl-certfile")
         if self.stream_buffer_outputs < 4:
@@ -72,6 +72,14 @@ class Config(  # fields in reverse order
             raise ConfigError("--batch", "must be at most --outbox")
         if self.orphan_grace_s > self.resume_window_s:
             raise ConfigError("--orphan-grace", "must be at most --resume-window")
+
+    def _check_urls(self) -> None:
+        for flag, url, form, words in (
+            ("--reconnect-to", self.reconnect_to, _WEBSOCKET_URL, "a ws:// or wss://"),
+            ("--otlp-endpoint", self.otlp_endpoint, _HTTP_URL, "an http:// or https://"),
+        ):
+            if url is not None and not form.fullmatch(url):
+                raise ConfigError(flag, f"must be {words} URL, not {url!r}")
 
     def _check_range(self, name: str, value: object) -> None:
         setting: Setting = attrs.fields_dict(type(self))[name].metadata["setting"]

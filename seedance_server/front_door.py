@@ -30,7 +30,9 @@ from seedance_server.lobby import Lobby, Visit
 from seedance_server.metrics.exposition import Metrics
 from seedance_server.metrics.state import Serving, StateCollector
 from seedance_server.request_head import RequestHead, read_head
+from seedance_server.request_log import RequestLog
 from seedance_server.request_watch import Observer
+from seedance_server.tracing import Traces, TraceStatistics
 from seedance_server.upgrade import CHAT_PATH, HttpAnswer, Upgrade, check_upgrade, ticket_of
 from seedance_server.websockets import WebSockets
 from seedance_wire.messages import ErrorCode
@@ -98,14 +100,22 @@ class FrontDoor:
         config: Limits and origins.
         gate: Who may come in.
         registry: Where metrics are registered; None for one of its own.
+        traces: Where spans go; None for nowhere.
 
     Attributes:
         house: What is behind it.
         heartbeats: Asks silent clients for a sign of life.
         lobby: Where a connection is before it has proved anything.
+        observers: Who is to watch requests.
     """
 
-    def __init__(self, config: Config, gate: Gate, registry: CollectorRegistry | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        gate: Gate,
+        registry: CollectorRegistry | None = None,
+        traces: Traces | None = None,
+    ) -> None:
         self._config = config
         self._gate = gate
         gate.on_change = self._show_out
@@ -121,14 +131,12 @@ class FrontDoor:
             accounts=gate.accounts,
             readiness=self.house.readiness,
             outcomes=self.house.metrics.requests.outcomes,
+            traces=TraceStatistics if traces is None else traces.statistics,
             most_tenants=config.metrics_tenants,
         )
         self.house.metrics.read(self._state)
-
-    @property
-    def observers(self) -> tuple[Observer, ...]:
-        """Who is to watch requests."""
-        return (self.house.metrics.requests,)
+        observers: tuple[Observer, ...] = (self.house.metrics.requests, RequestLog())
+        self.observers = observers if traces is None else (*observers, traces)
 
     def open(self, service: Service) -> None:
         """Lets clients in from now on."""

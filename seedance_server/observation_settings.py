@@ -35,3 +35,10 @@ class ObservationSettings:
         "N",
         "tenants with series of their own in /metrics; the others' are one, since whoever stores them pays",
     )
+    otlp_endpoint: str | None = _observation(
+        None,
+        "--otlp-endpoint",
+        "URL",
+        "collector that gets a span for each request, by OTLP over HTTP, e.g. http://127.0.0.1:4318; "
+        "needs seedance-server[otel]",
+    )

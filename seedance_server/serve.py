@@ -41,6 +41,7 @@ from seedance_server.served_model import ServedModel
 from seedance_server.session_registry import SessionRegistry
 from seedance_server.shutdown import Shutdown
 from seedance_server.tls import Tls
+from seedance_server.tracing import open_traces
 from seedance_server.watchdog import Watchdog
 
 __all__ = ["EngineFactory", "serve"]
@@ -111,7 +112,8 @@ async def _serve(
 ) -> None:
     gate = Gate(api_key=config.api_key, path=config.keys_path)
     tls = Tls.of(config)
-    door = FrontDoor(config, gate)
+    traces = open_traces(config.otlp_endpoint)
+    door = FrontDoor(config, gate, traces=traces)
     listeners = await listen(config.host, config.port)
     serve_stream = door.serve_stream if tls is None else tls.under(door.serve_stream)
     reception = Reception(listeners, door.lobby, serve_stream)
@@ -156,6 +158,8 @@ async def _serve(
         await reception.end()  # whoever is still there has its session given back
         _log_figures(service)
         work.cancel_scope.cancel()  # streams stop where they are, before the journal does
+    if traces is not None:
+        await traces.close(shutdown.remaining_s / 4)
 
 
 async def _reload_on_signal(gate: Gate, tls: Tls | None, *, task_status: trio.TaskStatus[None]) -> None:

@@ -49,6 +49,7 @@ from seedance_server.journal_file import journal_limits
 from seedance_server.requests import Requests
 from seedance_server.served_model import PromptEncoder, ServedModel
 from seedance_server.session_registry import SessionRegistry
+from seedance_server.tracing import Traces
 from seedance_server.watchdog import Watchdog
 from seedance_wire.messages import ChatMessage
 
@@ -301,6 +302,7 @@ async def serve_in_memory(
     fingerprint: bytes = bytes(32),
     model: ServedModel | None = None,
     event_sinks: Sequence[EventSink] = (),
+    traces: Traces | None = None,
 ) -> AsyncIterator[InMemoryServer]:
     """Runs a whole server in memory; leaving the block ends it, as a kill would.
 
@@ -315,6 +317,7 @@ async def serve_in_memory(
         model: A whole model, as `load_served_model` gives, instead of ``engine``, ``encoder``, name and
             fingerprint.
         event_sinks: Where reported events go; none: they are refused.
+        traces: Where spans go; None for nowhere.
     """
     config = config or Config(model_path="scripted")
     model = model or ServedModel(
@@ -360,7 +363,7 @@ async def serve_in_memory(
             on_events=delivery.notify if delivery.has_sinks else None,
         )
         await nursery.start(registry.run)
-        door = FrontDoor(config, gate)
+        door = FrontDoor(config, gate, traces=traces)
         watchdog = Watchdog(engine_loop, journal, stall_timeout_s=config.stall_timeout_s)
         nursery.start_soon(watchdog.run)
         door.open(

@@ -203,6 +203,11 @@ _METRICS = (
     _gauge("not_ready", "1 for each reason why not.", "reason"),
     _counter("event_loop_stalls", "Turns of the event loop that took over 50 ms."),
     _gauge("event_loop_longest_stall_seconds", "The longest turn of all."),
+    _counter(
+        "trace_spans",
+        "Spans: made, exported to the collector, failed; those that are neither wait, or were dropped.",
+        "state",
+    ),
     _gauge("server", "1, with what runs.", *("version", "model")),
 )
 

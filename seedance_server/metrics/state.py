@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
-from attrs import frozen
+from attrs import asdict, frozen
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
@@ -28,6 +28,7 @@ from seedance_server.metrics.tenant_labels import label_tenants
 from seedance_server.readiness import Cause, Readiness
 from seedance_server.request_watch import Outcome
 from seedance_server.session_registry import SessionRegistry
+from seedance_server.tracing import TraceStatistics
 from seedance_server.watchdog import Watchdog
 
 __all__ = ["DoorFigures", "Serving", "StateCollector"]
@@ -73,6 +74,7 @@ class StateCollector(Collector):
         accounts: Of all tenants.
         readiness: Asked whether the server is ready.
         outcomes: Requests that are over, as `RequestMetrics` counts them.
+        traces: Asked what became of spans.
         most_tenants: Tenants that have series of their own.
 
     Attributes:
@@ -87,6 +89,7 @@ class StateCollector(Collector):
         accounts: Iterable[Account],
         readiness: Callable[[], Readiness],
         outcomes: Mapping[tuple[Outcome, bool], int],
+        traces: Callable[[], TraceStatistics],
         most_tenants: int,
     ) -> None:
         self.serving: Serving | None = None
@@ -95,6 +98,7 @@ class StateCollector(Collector):
         self._accounts = accounts
         self._readiness = readiness
         self._outcomes = outcomes
+        self._traces = traces
         self._most_tenants = most_tenants
 
     def describe(self) -> Iterable[Family]:
@@ -163,6 +167,7 @@ class StateCollector(Collector):
         causes = {reason.cause for reason in readiness.reasons}
         for cause in Cause:
             scrape.put("not_ready", cause in causes, cause.value)
+        scrape.put_each("trace_spans", asdict(self._traces()))
 
 
 def _read_requests(scrape: Scrape, serving: Serving) -> None:

@@ -87,7 +87,7 @@ async def pass_the_deadline(server):
 
 async def pass_the_deadline_unread(server):
     async with wire_client(server.connect()) as client:
-        await client.submit(deadline_ms=500)
+        await client.submit(deadline_ms=50)
         await client.accepted()
     await trio.sleep(5)
 
@@ -144,7 +144,7 @@ async def be_parked_by_a_drain(server):
         await client.submit()
         await client.accepted()
         nursery.start_soon(server.door.drain, 1)
-        await trio.sleep(60)
+        await trio.sleep(5)
 
 
 async def be_ended_by_a_drain(server):
@@ -157,7 +157,7 @@ async def be_ended_by_a_drain(server):
 
 @asynccontextmanager
 async def serving(pieces=LONG, **settings):
-    config = Config(model_path="m", **settings)
+    config = Config(model_path="m", **({"orphan_grace_s": 0.1} | settings))
     async with serve_in_memory(ScriptedEngine(pieces), config=config, journal=FailingJournal()) as server:
         yield server
 

@@ -77,6 +77,11 @@ class ServerProcess:
         """Whether there is a process now."""
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether this life has said that it is ready."""
+        return _READY in (self.directory / f"out-{self.starts}").read_text()
+
     def start(self) -> None:
         """Begins a life; returns at once."""
         assert not self.is_running
@@ -99,9 +104,8 @@ class ServerProcess:
         Raises:
             AssertionError: It ended, or was not ready in time.
         """
-        out = self.directory / f"out-{self.starts}"
         with trio.move_on_after(START_TIMEOUT_S):
-            while _READY not in out.read_text():
+            while not self.is_ready:
                 assert self.is_running, f"the server ended:\n{self.log}"
                 await trio.sleep(_LOOK_S)
             return
@@ -150,26 +154,34 @@ def numbers_server_here(directory: Path, *arguments: str) -> Iterator[ServerProc
         server.destroy()
 
 
+def numbers_process(directory: Path, *arguments: str, step_ms: int = 3) -> ServerProcess:
+    """A server without a model: each answer counts, a step a number. Its journal is in ``directory`` as well.
+
+    Clients may acknowledge every frame.
+    """
+    flags = (f"--step-ms={step_ms}", "--journal", str(directory / "journal.db"), "--ack-rate", "10000")
+    return ServerProcess((*flags, *arguments), directory, command=(str(_NUMBERS),))
+
+
 @asynccontextmanager
-async def server_process(
-    directory: Path, *arguments: str, command: tuple[str, ...] = ("-m", "seedance_server")
-) -> AsyncIterator[ServerProcess]:
+async def numbers_server(directory: Path, *arguments: str, step_ms: int = 3) -> AsyncIterator[ServerProcess]:
+    """Such a server that is ready; it is gone when the block is left."""
+    async with _ready(numbers_process(directory, *arguments, step_ms=step_ms)) as server:
+        yield server
+
+
+@asynccontextmanager
+async def server_process(directory: Path, *arguments: str) -> AsyncIterator[ServerProcess]:
     """A server that is ready; it is gone when the block is left, however often it was started."""
-    server = ServerProcess(arguments, directory, command=command)
+    async with _ready(ServerProcess(arguments, directory)) as server:
+        yield server
+
+
+@asynccontextmanager
+async def _ready(server: ServerProcess) -> AsyncIterator[ServerProcess]:
     try:
         server.start()
         await server.wait_ready()
         yield server
     finally:
         server.destroy()
-
-
-@asynccontextmanager
-async def numbers_server(directory: Path, *arguments: str, step_ms: int = 3) -> AsyncIterator[ServerProcess]:
-    """The same without a model: each answer counts, a step a number, with its journal in ``directory``.
-
-    Clients may acknowledge every frame.
-    """
-    flags = (f"--step-ms={step_ms}", "--journal", str(directory / "journal.db"), "--ack-rate", "10000")
-    async with server_process(directory, *flags, *arguments, command=(str(_NUMBERS),)) as server:
-        yield server

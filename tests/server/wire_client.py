@@ -160,11 +160,12 @@ async def wire_client(
     hello: bool = True,
     former: Welcome | None = None,
     known: int = 1,
+    target: str = "/v1/chat",
 ) -> AsyncIterator[WireClient]:
     """Upgrades `stream` and says HELLO, as who was welcomed before if given; leaving the block cuts it."""
     async with trio.open_nursery() as nursery:
         websocket = await wrap_client_stream(
-            nursery, stream, "localhost", "/v1/chat", subprotocols=[subprotocol], extra_headers=headers
+            nursery, stream, "localhost", target, subprotocols=[subprotocol], extra_headers=headers
         )
         client = WireClient(websocket, subprotocol)
         if hello:

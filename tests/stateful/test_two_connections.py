@@ -6,9 +6,11 @@ import hashlib
 from collections import deque
 
 import pytest
+from attrs import evolve
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from seedance_wire.capabilities import PIECES, ZSTD, agreed_capabilities
 from seedance_wire.codec import SUBPROTOCOLS, make_codec
 from seedance_wire.connection import Connection, InvalidSubmit
 from seedance_wire.errors import LocalProtocolError
@@ -57,11 +59,15 @@ class TwoConnections(RuleBasedStateMachine):
     Whatever the interleaving, each side sees exactly the messages that the other sent, in order.
     """
 
-    @initialize(subprotocol=st.sampled_from(SUBPROTOCOLS))
-    def greet(self, subprotocol: str) -> None:
+    @initialize(
+        subprotocol=st.sampled_from(SUBPROTOCOLS),
+        capabilities=st.sampled_from([(), (PIECES,), (PIECES, ZSTD), (ZSTD,)]),
+        trial=st.sampled_from([0, 0, 3]),
+    )
+    def greet(self, subprotocol: str, capabilities: tuple[str, ...], trial: int) -> None:
         """The handshake, delivered at once."""
-        self.client = Connection(Role.CLIENT, subprotocol)
-        self.server = Connection(Role.SERVER, subprotocol, max_streams=4)
+        self.client = Connection(Role.CLIENT, subprotocol, trial_messages=trial)
+        self.server = Connection(Role.SERVER, subprotocol, max_streams=4, trial_messages=trial)
         self.codec = make_codec(subprotocol)
         self.upward: deque[tuple[bytes | str, list[Message]]] = deque()
         self.downward: deque[tuple[bytes | str, list[Message]]] = deque()
@@ -73,9 +79,9 @@ class TwoConnections(RuleBasedStateMachine):
         self.next_stream = 1
         self.draining = self.told = False
         self.duplicates = 0
-        self.say(Hello())
+        self.say(Hello(capabilities=capabilities))
         self.deliver_up()
-        self.tell(WELCOME)
+        self.tell(evolve(WELCOME, capabilities=agreed_capabilities(capabilities, self.server.capabilities)))
         self.deliver_down()
 
     def say(self, *messages: Message) -> None:
@@ -190,7 +196,7 @@ class TwoConnections(RuleBasedStateMachine):
                 self.delivered.append(message)
             self.told |= isinstance(message, GoAway)
 
-    @precondition(lambda self: self.delivered)
+    @precondition(lambda self: self.delivered and not self.server.is_compressing)
     @rule(data=st.data())
     def repeat(self, data: st.DataObject) -> None:
         """An old frame arrives again; nobody sees it."""

@@ -18,14 +18,12 @@ from attrs import frozen
 
 from .capabilities import PIECES, ZSTD
 from .codec import make_codec
-from .compression import TRIAL_MESSAGES, Compressor, Decompressor, longest_packed
+from .compression import TRIAL_MESSAGES
 from .cursor import ReceiveCursor
 from .envelope import CodedDelta, Gap, InvalidSubmit, Pieces, check_envelope
 from .errors import (
-    CloseCode,
     DecodeError,
     LocalProtocolError,
-    MessageTooLargeError,
     RemoteProtocolError,
 )
 from .frame_writer import FrameWriter
@@ -46,6 +44,7 @@ from .piece_reader import Missing, PieceReader
 from .received_streams import ReceivedStreams
 from .running_digest import RunningDigest
 from .state import ConnectionState, ProtocolState, Role
+from .traffic import Traffic
 
 __all__ = ["MAX_MESSAGE_BYTES", "Connection", "ConnectionStatistics", "Event", "Gap", "InvalidSubmit"]
 
@@ -111,20 +110,13 @@ class Connection:
     ) -> None:
         self._role = role
         self._codec = make_codec(subprotocol)
-        self._max_message_bytes = max_message_bytes
-        self._max_outgoing_bytes = MAX_MESSAGE_BYTES
+        self._traffic = Traffic(max_message_bytes, MAX_MESSAGE_BYTES, trial_messages)
         self._state = ProtocolState(role, max_streams)
         self._events: deque[Event] = deque()  # of one WebSocket message, if drained as asked
         self._offered: tuple[str, ...] = ()  # capabilities, in HELLO
         self._writer = FrameWriter(differences=self._codec.carries_differences)
         self._reader: PieceReader | None = None
         self._received = ReceivedStreams(self._state)
-        self._trial_messages = trial_messages
-        self._compressor: Compressor | None = None
-        self._decompressor: Decompressor | None = None
-        self._messages_sent = self._messages_received = 0
-        self._bytes_sent = self._bytes_received = 0
-        self._plain_bytes_sent = self._plain_bytes_received = 0
         self._frames_sent = self._differences_sent = 0
 
     @property
@@ -150,7 +142,7 @@ class Connection:
     @property
     def is_compressing(self) -> bool:
         """Whether messages may leave compressed from here on; a reader must get each of them, once."""
-        return self._compressor is not None and self._compressor.is_on is True
+        return self._traffic.is_compressing
 
     @property
     def next_sequence_id(self) -> int:
@@ -219,47 +211,32 @@ class Connection:
         check_envelope(messages)
         draft = self._writer.draft(frames) if frames else None
         payload = self._codec.encode(messages if draft is None else draft.outgoing)
-        size = len(payload if isinstance(payload, bytes) else payload.encode())
-        if size > self._max_outgoing_bytes:
-            raise MessageTooLargeError(size, self._max_outgoing_bytes)
+        self._traffic.check(payload)
         if draft is None:
             self._state.advance(self._role, messages[0])
         else:
             self._state.advance_frames(self._role, frames, draft.text_bytes)
         # Nothing below fails: from here on the messages count as sent.
-        self._plain_bytes_sent += size
+        is_idle = not self._state.open_streams and not self._state.pending_submits
+        packed = self._traffic.send(payload, last=is_idle)
         if draft is None:
-            payload = self._said(messages[0], payload)
+            self._said(messages[0])
         else:
             self._frames_sent += len(frames)
             self._differences_sent += draft.differences
             self._writer.commit(draft)
-            payload = self._packed(payload)
-        self._messages_sent += 1
-        self._bytes_sent += size if isinstance(payload, str) else len(payload)
-        return payload
+        # Where texts are compressed, differences made them no shorter (bench/README.md).
+        self._writer.differences = self._codec.carries_differences and not self._traffic.is_compressing
+        return packed
 
-    def _said(self, message: Message, payload: bytes | str) -> bytes | str:
-        """Notes what follows from a message of ours that is no frame; returns what is to be sent for it."""
+    def _said(self, message: Message) -> None:
         match message:
             case Hello():
                 self._offered = message.capabilities
-                return payload
             case Welcome():
                 self._agree(message)
-                return payload
             case Resumed():
                 self._writer.forget(message.stream_id)
-        return self._packed(payload)
-
-    def _packed(self, payload: bytes | str) -> bytes | str:
-        if self._compressor is None or not isinstance(payload, bytes):
-            return payload
-        is_idle = not self._state.open_streams and not self._state.pending_submits
-        packed = self._compressor.pack(payload, last=is_idle)
-        # Where texts are compressed, differences made them no shorter (bench/README.md).
-        self._writer.differences = self._codec.carries_differences and not self._compressor.is_on
-        return packed
 
     def _agree(self, welcome: Welcome) -> None:
         """Begins what both ends can do, from the message behind WELCOME on."""
@@ -268,8 +245,7 @@ class Connection:
         if PIECES in agreed and self._role is Role.CLIENT:
             self._reader = PieceReader(welcome.epoch, self._applied_bytes)
         if ZSTD in agreed:
-            self._compressor = Compressor(self._trial_messages)
-            self._decompressor = Decompressor(self._max_message_bytes)
+            self._traffic.allow_compression()
 
     def receive_data(self, data: bytes | str) -> None:
         """Takes one whole WebSocket message, as bytes if it was binary and as str if it was text.
@@ -299,13 +275,14 @@ class Connection:
 
     def statistics(self) -> ConnectionStatistics:
         """Returns the counts."""
+        traffic = self._traffic
         return ConnectionStatistics(
-            messages_sent=self._messages_sent,
-            messages_received=self._messages_received,
-            bytes_sent=self._bytes_sent,
-            bytes_received=self._bytes_received,
-            plain_bytes_sent=self._plain_bytes_sent,
-            plain_bytes_received=self._plain_bytes_received,
+            messages_sent=traffic.messages_sent,
+            messages_received=traffic.messages_received,
+            bytes_sent=traffic.bytes_sent,
+            bytes_received=traffic.bytes_received,
+            plain_bytes_sent=traffic.plain_bytes_sent,
+            plain_bytes_received=traffic.plain_bytes_received,
             frames_sent=self._frames_sent,
             frames_received=self._received.applied,
             differences_sent=self._differences_sent,
@@ -319,10 +296,7 @@ class Connection:
     # ---- receiving
 
     def _receive(self, data: bytes | str) -> None:
-        size = len(data) if isinstance(data, bytes) else len(data.encode("utf-8", "surrogatepass"))
-        self._messages_received += 1
-        self._bytes_received += size
-        plain = self._unpacked(data, size)
+        plain = self._traffic.receive(data)
         if self._role is Role.SERVER:
             for request in self._codec.decode_client(plain):
                 self._state.advance(Role.CLIENT, request)
@@ -331,19 +305,6 @@ class Connection:
                 self._events.append(request)
         else:
             self._receive_from_server(plain)
-
-    def _unpacked(self, data: bytes | str, size: int) -> bytes | str:
-        unpacker = self._decompressor if isinstance(data, bytes) else None
-        if unpacker is not None and size <= longest_packed(self._max_message_bytes):
-            data = unpacker.unpack(data)  # type: ignore[arg-type]  # it is bytes
-            size = len(data)
-        if size > self._max_message_bytes:
-            raise RemoteProtocolError(
-                f"a message of {size} bytes, where {self._max_message_bytes} are allowed",
-                CloseCode.MESSAGE_TOO_BIG,
-            )
-        self._plain_bytes_received += size
-        return data
 
     def _receive_from_server(self, data: bytes | str) -> None:
         for message in self._codec.decode_server(data):
@@ -378,7 +339,7 @@ class Connection:
     def _note(self, message: Message) -> None:
         match message:
             case Welcome():
-                self._max_outgoing_bytes = message.limits.max_message_bytes
+                self._traffic.max_outgoing_bytes = message.limits.max_message_bytes
                 self._agree(message)
             case Accepted() if not message.replayed:
                 self._received.begin(message.stream_id)

@@ -57,7 +57,8 @@ class PieceReader:
         if isinstance(frame, Error) or (isinstance(frame, Flush) and frame.final is not None):
             self._next_ids.pop(frame.stream_id, None)
         else:
-            self._next_ids[frame.stream_id] = frame.id + 1
+            # One that comes late does not take the next one back.
+            self._next_ids[frame.stream_id] = max(frame.id + 1, self._next_ids.get(frame.stream_id, 0))
 
     def frames(self, pieces: Pieces) -> Iterator[Frame | CodedDelta | Missing]:
         """Gives out the frames of an envelope, in order; each is to be taken before the next is asked for.

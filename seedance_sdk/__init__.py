@@ -60,6 +60,7 @@ from seedance_sdk.latency_report import AnswerFigures, EndpointFigures, Histogra
 from seedance_sdk.latency_sketch import Distribution
 from seedance_sdk.limits import Limits
 from seedance_sdk.options import EarlierTurn, Message, Options, ResumeOptions, SamplingOptions, TextPart
+from seedance_sdk.pool import PoolStatistics
 from seedance_sdk.reconnect import ReconnectDetails
 from seedance_sdk.stream import AsyncStream
 from seedance_sdk.stream_events import Flow, FlowAction, Phase, Reconnected, Status, StreamEvent
@@ -119,6 +120,7 @@ __all__ = [
     "Overloaded",
     "PermissionDenied",
     "Phase",
+    "PoolStatistics",
     "ProtocolError",
     "RateLimited",
     "ReconnectDetails",

@@ -17,6 +17,7 @@ from seedance_sdk.endpoint import make_endpoint
 from seedance_sdk.endpoints import Endpoints, EndpointStatistics
 from seedance_sdk.latency import LatencyObservatory
 from seedance_sdk.limits import Limits
+from seedance_sdk.pool import PoolStatistics
 from seedance_sdk.portal import Portal
 from seedance_sdk.reading import Reading
 from seedance_sdk.reconnect import ReconnectDetails
@@ -117,6 +118,10 @@ class ClientFace:
     def circuit(self) -> CircuitState:
         """What the first endpoint is trusted with; see `CircuitState`, and `endpoints` for several."""
         return self.endpoints[0].circuit
+
+    def statistics(self) -> PoolStatistics:
+        """The client's connections, in numbers. Any thread may ask."""
+        return self._sessions.statistics()
 
     @property
     def endpoints(self) -> tuple[EndpointStatistics, ...]:

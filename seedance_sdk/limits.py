@@ -35,7 +35,10 @@ class Limits:
             life after that long. The protocol's figure.
         heartbeat_timeout_s: Until that must have come; then the connection counts as cut. The protocol's too.
         max_message_bytes: One inbound message; the protocol's default.
-        max_streams: Streams at once on one connection; the server may allow fewer. Further requests wait.
+        max_streams: Streams at once on one connection; the server may allow fewer. Further ones get another
+            connection.
+        max_connections: At once, so no more can be idle either; beyond them requests wait.
+        idle_connection_s: A connection that carries nothing for that long is closed; its session is kept.
         max_sessions: Sessions kept, so that ``continues`` finds earlier turns after their server left, at a
             few kilobytes each. The oldest without streams goes first.
         max_buffered_frames: Frames of one stream that came on one connection and that its reader has not
@@ -60,6 +63,8 @@ class Limits:
     heartbeat_timeout_s: float = field(default=5.0, validator=_positive)
     max_message_bytes: int = field(default=262_144, validator=_positive)
     max_streams: int = field(default=64, validator=_positive)
+    max_connections: int = field(default=100, validator=_positive)
+    idle_connection_s: float = field(default=30.0, validator=_positive)
     max_sessions: int = field(default=8, validator=_positive)
     max_buffered_frames: int = field(default=128, validator=_positive)
     max_buffered_bytes: int = field(default=5 * 262_144, validator=_positive)

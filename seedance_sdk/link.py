@@ -124,6 +124,8 @@ class Link:
                 self._wanted = trio.Event()
                 await self._wanted.wait()
                 self._outage.note_welcome()  # nobody missed it until now
+                if error.close_code == 1000:
+                    continue  # nor was it lost: it was idle
             hold_s = self._route.choose().circuit.wait_s
             details = self._outage.next_attempt(
                 error,

@@ -29,7 +29,6 @@ from seedance_sdk.errors import (
 )
 from seedance_sdk.generation import Generation
 from seedance_sdk.generations import Generations
-from seedance_sdk.latency_series import LatencySeries
 from seedance_sdk.limits import Limits
 from seedance_sdk.link import Link
 from seedance_sdk.outbox import Outbox
@@ -57,6 +56,7 @@ class Session:
         bookmark: The session to take over; None for a new one.
         dice: Uniform in [0, 1): the jitter of the waits.
         on_reconnect: Called before each wait for another connection.
+        on_change: Called when what it carries has changed, or whether it is connected.
     """
 
     def __init__(
@@ -69,9 +69,11 @@ class Session:
         bookmark: Bookmark | None = None,
         dice: Callable[[], float] = random.random,
         on_reconnect: Callable[[ReconnectDetails], object] | None = None,
+        on_change: Callable[[], object] = lambda: None,
     ) -> None:
         self._limits = limits
         self._on_reconnect = on_reconnect
+        self._on_change = on_change
         self._route = route
         self._lost_at: float | None = None  # without a connection since then
         self._clock = clock
@@ -87,7 +89,7 @@ class Session:
         outage = Outage(limits.reconnect_timeout_s, dice=dice)
         self._link = Link(route, self._core, self._outbox, self, limits, outage, self._note_attempt)
         self.reports = ReportSender(self._core, self._outbox, want=self._link.want)
-        self._waiting = 0  # for their turn to ask
+        self._arriving: set[Generation] = set()  # they have no place yet
         self._scope = trio.CancelScope()
         self._ended = trio.Event()
         self._error: SeedanceError | None = None
@@ -117,14 +119,25 @@ class Session:
         return self._route.bound and circuit_open and not self._link.connected
 
     @property
-    def idle(self) -> bool:
-        """Whether nothing of it is unfinished."""
-        return not (len(self._generations) or self.reports.waiting)
+    def load(self) -> int:
+        """What it carries: requests, streams, reports on their way; see `PoolMember`."""
+        return len(self._arriving) + len(self._generations) + self.reports.waiting
+
+    @property
+    def capacity(self) -> int:
+        """Streams that fit on its connection, as far as that is known; see `PoolMember`."""
+        places = self._generations.places.total_tokens
+        return int(min(places or self._limits.max_streams, self._limits.max_streams))
+
+    @property
+    def connected(self) -> bool:
+        """Whether its server has greeted it on a connection that stands; see `PoolMember`."""
+        return self._link.connected
 
     @property
     def needed(self) -> int:
         """How many requests and streams need a connection; see `LinkOwner`."""
-        return self._waiting + self._generations.read + self.reports.waiting
+        return len(self._arriving) + self._generations.read + self.reports.waiting
 
     async def run(self) -> None:
         """Keeps connected while that is needed; never raises but when cancelled."""
@@ -143,6 +156,10 @@ class Session:
             await self._ended.wait()
         self._scope.cancel()
         await self._ended.wait()
+
+    def sleep(self) -> None:
+        """Closes the connection, as nobody needs it; the next request makes another."""
+        self._link.leave(error_of_close(1000, "idle"))
 
     def retire(self) -> None:
         """Begins to close and waits for nothing."""
@@ -165,7 +182,7 @@ class Session:
         self._route.place.circuit.wake()
 
     async def submit(
-        self, request: Request, deadline: float, times: AnswerTimes | None = None
+        self, request: Request, deadline: float, times: AnswerTimes | None = None, *, queue: bool = True
     ) -> Generation | None:
         """Asks for a generation and waits until its stream begins.
 
@@ -173,6 +190,7 @@ class Session:
             request: What to ask.
             deadline: When the answer is of no use any more, on trio's clock.
             times: Of the request, since its call; None where it begins now.
+            queue: Whether to wait for a place where the connection has none.
 
         Returns:
             The generation, or None where this session takes no requests for now and nothing was sent. One
@@ -183,22 +201,25 @@ class Session:
 
         If cancelled, the generation is cancelled too, as soon as the server answers.
         """
+        generation = self._make(request, deadline, times)
+        self._arriving.add(generation)
+        self._on_change()
+        try:
+            with await self._turn_of(request):
+                if self._stranded and request.session_id is None:
+                    return None
+                return await self._ask(generation, request, queue=queue)
+        finally:
+            self._arriving.discard(generation)
+            self._on_change()
+
+    async def _turn_of(self, request: Request) -> AbstractContextManager[None]:
+        """Waits until this session may ask; returns a context for as long as it does."""
         self._link.want()
         await self._link.opened.wait()
         while self._draining and request.session_id is not None:
             await self._settled.wait()
         self._raise_if_over()
-        self._waiting += 1
-        try:
-            turn = await self._turn()
-        finally:
-            self._waiting -= 1
-        with turn:
-            if self._stranded and request.session_id is None:
-                return None
-            return await self._ask(request, deadline, times)
-
-    async def _turn(self) -> AbstractContextManager[None]:
         while True:
             circuit = self._route.place.circuit
             turn = await circuit.turn(lambda: not self.accepts_requests or self._link.connected)
@@ -207,14 +228,16 @@ class Session:
             with turn:  # the session has moved to another endpoint meanwhile
                 pass
 
-    async def _ask(self, request: Request, deadline: float, times: AnswerTimes | None) -> Generation | None:
-        generation = self._make(request, deadline, times)
+    async def _ask(self, generation: Generation, request: Request, *, queue: bool) -> Generation | None:
         places = self._generations.places
+        if not (queue or places.available_tokens):
+            return None
         await places.acquire_on_behalf_of(generation)
         if self._draining:
             places.release_on_behalf_of(generation)
             return None
         self._raise_if_over()
+        self._arriving.discard(generation)
         self._generations.begin(generation)
         self._link.want()
         self._outbox.add(partial(self._submit, generation, request))
@@ -243,6 +266,7 @@ class Session:
                 raise InvalidRequest("this client has that stream already", field="bookmark") from None
             self._outbox.wake()
         self._generations.take_up(number, generation)
+        self._on_change()
         self._link.want()
         await self._answered(generation)
         return generation
@@ -250,12 +274,10 @@ class Session:
     def _make(
         self, request: Request | ResumeRequest, deadline: float, times: AnswerTimes | None
     ) -> Generation:
-        times = times or AnswerTimes(self._series, self._clock(), resumed=isinstance(request, ResumeRequest))
-        times.series = self._series
+        resumed = isinstance(request, ResumeRequest)
+        times = times or AnswerTimes(lambda: self._route.place.series, self._clock(), resumed=resumed)
+        times.series = lambda: self._route.place.series
         return Generation(request, deadline, self, self._limits, self._clock, times)
-
-    def _series(self) -> LatencySeries:
-        return self._route.place.series
 
     def _made_from(self, bookmark: Bookmark) -> bool:
         """Whether the session began with this very bookmark; true once."""
@@ -343,6 +365,7 @@ class Session:
         self._generations.places.total_tokens = min(welcome.limits.max_streams, self._limits.max_streams)
         self._outbox.keep_pace(welcome.limits)
         self._link.note_welcome()
+        self._on_change()
 
     def shed(self, error: SeedanceError) -> None:
         """Fails the longest request that waits for its answer; see `LinkOwner`."""
@@ -368,8 +391,10 @@ class Session:
         self._generations.note_disconnected()
         self._draining = False
         self._settled.set()
+        self._on_change()
 
     def _leave_if_drained(self) -> None:
         """A server that leaves need not wait for us; the session goes on elsewhere when it is needed."""
         if self._draining and not len(self._generations):
             self._link.leave(error_of_close(1001, "the server leaves"))
+        self._on_change()

@@ -23,6 +23,7 @@ from seedance_sdk.generation import Generation
 from seedance_sdk.latency_series import Outcome
 from seedance_sdk.limits import Limits
 from seedance_sdk.parameters import Request, ResumeRequest
+from seedance_sdk.pool import Pool, PoolStatistics
 from seedance_sdk.reading import Reading, out_of_time
 from seedance_sdk.reconnect import ReconnectDetails
 from seedance_sdk.reports import Reports
@@ -68,14 +69,19 @@ class Sessions:
         self._process = 0
         self._closed = False
         self._reports = Reports(limits, self._send_reports, wall_clock)
-        self._current: Session | None = None
-        self._sessions: list[Session] = []
+        self._current: Session | None = None  # where the last request went that named none
+        self._pool: Pool[Session] = Pool(limits.max_connections, limits.idle_connection_s)
+        self._changed = trio.Event()
 
     def __len__(self) -> int:
-        return len(self._sessions)
+        return len(self._pool)
 
     def __iter__(self) -> Iterator[Session]:
-        return iter(self._sessions)
+        return iter(self._pool)
+
+    def statistics(self) -> PoolStatistics:
+        """The connections, in numbers."""
+        return self._pool.statistics()
 
     # ---- requests
 
@@ -102,7 +108,8 @@ class Sessions:
             deadline = trio.current_time() + request.deadline_s
         with trio.move_on_at(min(trio.current_time() + request.timeout_s, deadline)) as scope:
             if isinstance(request, ResumeRequest):
-                return Reading(await self._holder_of(request.bookmark).resume(request, deadline, times))
+                session = await self._holder_of(request.bookmark)
+                return Reading(await session.resume(request, deadline, times))
             return Reading(await self._submit(request, deadline, times))
         assert scope.cancelled_caught  # noqa: S101 - nothing else leads here
         raise out_of_time(deadline, request.timeout_s)
@@ -113,7 +120,9 @@ class Sessions:
 
     async def _submit(self, request: Request, deadline: float, times: AnswerTimes) -> Generation:
         while True:
-            generation = await self._session_for(request).submit(request, deadline, times)
+            session = await self._session_for(request)
+            queue = request.session_id is not None or not self._pool.may_open
+            generation = await session.submit(request, deadline, times, queue=queue)
             if generation is not None:
                 return generation
 
@@ -130,34 +139,36 @@ class Sessions:
         await self._reports.flush()
 
     async def _send_reports(self, events: Sequence[UserEvent]) -> None:
-        if self._current is None or not self._current.accepts_requests:
-            if self._nursery is None:
-                raise ClientClosed("the client is closed")
-            self._current = self._open(self._nursery, None)
-        await self._current.reports.send(events)
+        if self._nursery is None:
+            raise ClientClosed("the client is closed")
+        session = self._pool.choose() or await self._open(self._nursery, None)
+        try:
+            await session.reports.send(events)
+        finally:
+            self._note_change()
 
     # ---- sessions
 
-    def _session_for(self, request: Request) -> Session:
+    async def _session_for(self, request: Request) -> Session:
         nursery = self._usable_nursery()
         if request.session_id:
-            for session in self._sessions:
+            for session in self._pool:
                 if session.id == request.session_id and not session.over:
                     return session
             raise StreamNotFound("the stream to continue is of no session that this client has")
-        if self._current is not None and self._current.accepts_requests:
-            return self._current
         if request.session_id is not None:
-            raise StreamNotFound("the stream to continue is of a session that this client has no more")
-        self._current = self._open(nursery, None)
+            if self._current is None or not self._current.accepts_requests:
+                raise StreamNotFound("the stream to continue is of a session that this client has no more")
+            return self._current
+        self._current = self._pool.choose() or await self._open(nursery, None)
         return self._current
 
-    def _holder_of(self, bookmark: Bookmark) -> Session:
+    async def _holder_of(self, bookmark: Bookmark) -> Session:
         nursery = self._usable_nursery()
-        for session in self._sessions:
+        for session in self._pool:
             if session.id == bookmark.session_id and not session.over:
                 return session
-        session = self._open(nursery, bookmark)
+        session = await self._open(nursery, bookmark)
         if self._current is None or not self._current.accepts_requests:
             self._current = session
         return session
@@ -170,9 +181,16 @@ class Sessions:
             raise ClientClosed("the client was made before a fork; make one in each process")
         return self._nursery
 
-    def _open(self, nursery: trio.Nursery, bookmark: Bookmark | None) -> Session:
-        idle = [session for session in self._sessions if session.idle]
-        for session in idle[: max(0, len(self._sessions) + 1 - self._limits.max_sessions)]:
+    async def _open(self, nursery: trio.Nursery, bookmark: Bookmark | None) -> Session:
+        """Begins another session as soon as there may be another connection, or returns one that has room."""
+        while not self._pool.may_open:
+            if (spare := self._pool.spare()) is not None:
+                spare.sleep()
+            await self._changed.wait()
+            if bookmark is None and (session := self._pool.choose()) is not None:
+                return session
+        idle = [session for session in self._pool if not session.load]
+        for session in idle[: max(0, len(self._pool) + 1 - self._limits.max_sessions)]:
             session.retire()
         session = Session(
             Route(self._endpoints),
@@ -182,8 +200,9 @@ class Sessions:
             bookmark=bookmark,
             dice=self._dice,
             on_reconnect=self._on_reconnect,
+            on_change=self._note_change,
         )
-        self._sessions.append(session)
+        self._pool.add(session)
         nursery.start_soon(self._run, session)
         return session
 
@@ -191,7 +210,25 @@ class Sessions:
         try:
             await session.run()
         finally:
-            self._sessions.remove(session)
+            self._pool.remove(session)
+            self._note_change()
+
+    def _note_change(self) -> None:
+        self._pool.note(trio.current_time())
+        self._changed.set()
+        self._changed = trio.Event()
+
+    async def _close_idle(self) -> None:
+        """Closes connections that nobody needs, until it is cancelled."""
+        while True:
+            for session in self._pool.due(trio.current_time()):
+                if sum(not each.over for each in self._pool) > self._limits.max_sessions:
+                    session.retire()
+                else:
+                    session.sleep()
+            changed = self._changed
+            with trio.move_on_at(self._pool.next_due_s):
+                await changed.wait()
 
     # ---- its life
 
@@ -201,6 +238,7 @@ class Sessions:
         self._process = os.getpid()
         self._background = trio.open_nursery()
         self._nursery = await self._background.__aenter__()
+        self._nursery.start_soon(self._close_idle)
         return self
 
     async def __aexit__(
@@ -217,7 +255,7 @@ class Sessions:
         with trio.CancelScope(shield=True):
             await self._reports.finish(self._limits.close_timeout_s)
             async with trio.open_nursery() as goodbyes:
-                for session in list(self._sessions):
+                for session in list(self._pool):
                     goodbyes.start_soon(session.aclose)
         nursery.cancel_scope.cancel()
         # A nursery wraps what its body raises in a group. The caller did not ask for a nursery, so their own

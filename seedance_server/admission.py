@@ -27,6 +27,7 @@ from seedance_server.engine.errors import EngineError, InvalidParameter
 from seedance_server.engine.sequence import GenerationRequest
 from seedance_server.engine_loop import EngineLoop, Generation
 from seedance_server.errors import EngineStopped, RequestRefused
+from seedance_server.fair_turns import FairTurns
 from seedance_server.prepared import Prepared, check_ids, encode_prompt, input_field, sampling_params
 from seedance_server.refusals import RETRY_SOON_MS, refusal_of
 from seedance_server.served_model import ServedModel
@@ -65,7 +66,7 @@ class Admission:
         max_generations: Requests at once, from SUBMIT to the last frame.
         max_waiting: Those of them that wait for their turn in the engine.
         max_waiting_per_tenant: The same of one tenant.
-        preprocess_workers: Prompts encoded at once.
+        preprocess_workers: Prompts encoded at once; tenants take turns.
         clock: Seconds of the engine's clock.
         run_in_thread: Runs a prompt's encoding off the event loop; None for trio's worker threads.
         entropy: Seeds for requests that name none, from 0 to 2**63 - 1.
@@ -97,6 +98,7 @@ class Admission:
         self._entropy = entropy
         self._limiter = trio.CapacityLimiter(preprocess_workers)
         self._run_in_thread = run_in_thread or self._run_on_worker
+        self._preprocessing = FairTurns(preprocess_workers)
         self._queue = AdmissionQueue(
             sequences=model.capacity.sequences, blocks=model.capacity.blocks, ahead=_AHEAD
         )
@@ -261,7 +263,7 @@ class Admission:
         """
         arrival_s = self.clock() if arrival_s is None else arrival_s
         try:
-            prepared = await self._prepare(submit, preceding_ids, arrival_s)
+            prepared = await self._prepare(submit, preceding_ids, arrival_s, tenant)
             return attrs.evolve(prepared, tenant=tenant, session=session)
         except RequestRefused:
             raise
@@ -272,7 +274,7 @@ class Admission:
             raise RequestRefused(ErrorCode.INTERNAL, "a bug in the server, see its log") from error
 
     async def _prepare(
-        self, submit: Submit, preceding_ids: Sequence[int] | None, arrival_s: float
+        self, submit: Submit, preceding_ids: Sequence[int] | None, arrival_s: float, tenant: str
     ) -> Prepared:
         if submit.model is not None and submit.model != self.model.name:
             raise RequestRefused(
@@ -289,7 +291,8 @@ class Admission:
             began_s = self.clock()
             return encode_prompt(self.model.encoder, submit, preceding_ids)
 
-        prompt_ids = tuple(await self._run_in_thread(encode))
+        async with self._preprocessing.turn(tenant):
+            prompt_ids = tuple(await self._run_in_thread(encode))
         encoded_s = self.clock()
         if not prompt_ids:
             raise InvalidParameter(input_field(submit), "must hold at least one token")

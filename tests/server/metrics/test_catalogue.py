@@ -6,6 +6,7 @@ import trio
 
 from seedance_server.metrics.catalogue import CATALOGUE
 from seedance_server.testing import serve_in_memory
+from tests.server.metrics.page import PAGE, rewritten
 from tests.server.metrics.scraping import scrape
 from tests.server.wire_client import wire_client
 
@@ -37,3 +38,10 @@ async def test_catalogue_and_a_scrape_hold_the_same_metrics(autojump_clock) -> N
                     label for label, _ in labels if label != "le"
                 )
     assert seen == {metric.full_name: set(metric.labels) for metric in CATALOGUE.values()}
+
+
+def test_page_has_the_catalogue_as_its_table() -> None:
+    """Whoever adds a metric explains it: `python -m tests.server.metrics.page`."""
+    text = PAGE.read_text()
+    assert rewritten(text) == text
+    assert text.count("| `seedance:") == len(CATALOGUE)

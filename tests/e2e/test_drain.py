@@ -8,12 +8,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+import h11
 import pytest
 import trio
 
 from scripted_server import numbers
 from seedance_wire.messages import Delta, Flush, GoAway, Welcome
 from tests.faults.server_process import ServerProcess, numbers_server
+from tests.server.http.probe import Client, Event, Events
 from tests.server.wire_client import WireClient, http, wire_client
 
 pytestmark = pytest.mark.slow
@@ -113,6 +115,41 @@ async def check_rest(server: ServerProcess, former: Welcome, had: list[Delta], w
         rest = await client.frames()
         assert isinstance(rest[-1], Flush)
         assert text_of([*had, *(frame for frame in rest if isinstance(frame, Delta))]) == whole
+
+
+async def test_drain_ends_in_time_with_0_whoever_does_not_read_http(tmp_path: Path) -> None:
+    """Answers over HTTP are no exception: one goes on, is broken off, and is read on in the next process."""
+    asked = {"prompt": "count", "max_tokens": TOKENS, "stream": True}
+    timing = ("--shutdown-timeout", "3s", "--close-timeout", "300ms")
+    async with numbers_server(tmp_path, *timing, step_ms=5) as server:
+        deaf = Client(await connect_narrow(server))
+        await deaf.send("POST", "/v1/completions", {**asked, "n": 8})
+        events, got = Events(Client(await connect(server))), list[Event]()
+        head = await events.ask("POST", "/v1/completions", asked)
+        for _ in range(3):
+            got.append(await events.next())
+        server.signal(signal.SIGTERM)
+        while "shutting down" not in server.log:  # noqa: ASYNC110 - another process writes it
+            await trio.sleep(0.01)
+        before = len(got)
+        with pytest.raises((h11.RemoteProtocolError, trio.BrokenResourceError)):
+            await events.rest(got)
+        assert len(got) > before
+        with trio.fail_after(3 + SLACK_S):
+            assert await server.wait() == 0
+        assert "Traceback" not in server.log
+        assert "not all was closed in time" not in server.log
+        for broken in (deaf, events.client):
+            await broken.stream.aclose()
+        server.start()
+        await server.wait_ready()
+        events = Events(Client(await connect(server)))
+        name = dict(head.headers)[b"x-request-id"].decode()
+        await events.ask("GET", f"/v1/streams/{name}", Last_Event_ID=got[-1].id)
+        await events.rest(got)
+        await events.client.stream.aclose()
+    pieces = [choice["text"] for event in got[:-1] for choice in event.json()["choices"]]
+    assert "".join(pieces) == "".join(numbers(TOKENS))
 
 
 async def test_drain_ends_in_time_with_0_though_a_step_hangs(tmp_path: Path) -> None:

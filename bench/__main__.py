@@ -16,6 +16,7 @@ BENCHMARKS = {
     "events": "what reported events weigh, and the time that differences and zstd take",
     "fairness": "what tenants of weights 3, 2 and 1 get under saturation, and what the smallest feels",
     "flow": "what readers that stand still cost others, and what a burst read too slowly loses",
+    "heartbeat": "what it costs to know that idle connections are alive, lazily and by a timer each",
     "journal": "what durability costs: frames a second, and the wait for a commit",
     "latency": "what the SDK's latency figures cost for each token, and in memory",
     "load": "what N patient users see: latency and throughput",

@@ -309,7 +309,8 @@ class Engine:
             rows = [
                 row
                 for chunk in batch.sampled
-                for row in sampling_rows(chunk, self._generations[chunk.sequence.id].banned_ids)
+                for generation in (self._generations[chunk.sequence.id],)
+                for row in sampling_rows(chunk, generation.banned_ids, generation.form)
             ]
             sampled = self._sampler.sample(logits, rows)
         forward_end = started + self._streams.seconds_between(before, after)
@@ -384,7 +385,8 @@ class Engine:
             table=self._pool.new_table(),
         )
         self._arrivals += 1
-        return Generation(sequence, self._model.tokenizer, self._model.eos_token_ids)
+        form = self._model.constraints.make(params)
+        return Generation(sequence, self._model.tokenizer, self._model.eos_token_ids, form)
 
     def _forget(self, generation: Generation) -> None:
         sequence = generation.sequence

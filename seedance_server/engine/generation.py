@@ -1,15 +1,15 @@
 """One answer in the making: from sampled tokens to text, and to the reason why it ends.
 
 The rules of ending, in this order, once `min_tokens` are there: an end-of-sequence or stop token (counted,
-but not shown), a stop string (cut off with all that follows it), then the limit of length. Text that may
-still turn out to be part of a character or of a stop string is held back; the last output brings what is left
-of it.
+but not shown), a stop string (cut off with all that follows it), a form that is complete, then the limit of
+length. Text that may still turn out to be part of a character or of a stop string is held back; the last
+output brings what is left of it.
 
 Pure Python; it neither samples nor schedules, and knows of time only what it is told.
 """
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, Protocol
 
 from attrs import evolve
 
@@ -26,7 +26,24 @@ from seedance_server.engine.sequence import (
 )
 from seedance_server.engine.stop import StopChecker
 
-__all__ = ["Generation"]
+__all__ = ["Form", "Generation"]
+
+
+class Form(Protocol):
+    """What an answer must be; see `constraint.py`."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing can be added."""
+
+    def allowed(self) -> Any:
+        """The tokens that may come next."""
+
+    def accept(self, token_id: int) -> None:
+        """A token was chosen."""
+
+    def failure(self) -> EngineError | None:
+        """Why nothing can come next, if it is its own fault."""
 
 
 class Generation:
@@ -36,11 +53,19 @@ class Generation:
         sequence: Where tokens are appended.
         tokenizer: The model's; only read.
         eos_token_ids: Tokens that end an answer of this model.
+        form: What the answer must be, at its start, if its request says so.
     """
 
-    def __init__(self, sequence: Sequence, tokenizer: Any, eos_token_ids: Collection[int]) -> None:
+    def __init__(
+        self,
+        sequence: Sequence,
+        tokenizer: Any,
+        eos_token_ids: Collection[int],
+        form: Form | None = None,
+    ) -> None:
         params = sequence.request.params
         self.sequence = sequence
+        self.form = form
         self._eos = frozenset() if params.ignore_eos else frozenset(eos_token_ids)
         self._ends = self._eos | set(params.stop_token_ids)
         self._detokenizer = Detokenizer(tokenizer)
@@ -89,6 +114,10 @@ class Generation:
         output = evolve(output, text=text, timing=None if had_shown is self._has_shown else self._timing)
         if matched is not None:
             return evolve(output, finish=self._end(FinishReason.STOP, matched))
+        if self.form is not None:
+            self.form.accept(token_id)
+            if self.form.is_complete:
+                return self._finish(output, FinishReason.STOP)
         if len(sequence.token_ids) >= sequence.limit:
             return self._finish(output, FinishReason.LENGTH)
         return output
@@ -99,6 +128,8 @@ class Generation:
         Returns:
             The last output, with the text that was held back so far.
         """
+        if error is not None and self.form is not None:
+            error = self.form.failure() or error
         return self._finish(SequenceOutput(id=self.sequence.id), reason, error=error)
 
     def _finish(

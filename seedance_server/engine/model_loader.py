@@ -32,6 +32,7 @@ from seedance_server.engine.backend import Backend
 from seedance_server.engine.backend_choice import choose_backend
 from seedance_server.engine.collector import paused_collector
 from seedance_server.engine.config import DtypeName, KernelsName
+from seedance_server.engine.constraint import Constraints
 from seedance_server.engine.errors import (
     InsufficientMemory,
     ModelFileError,
@@ -65,6 +66,7 @@ class LoadedModel:
         context_length: Most tokens of prompt and answer together.
         vocab_size: Width of a row of logits.
         geometry: What its layers keep per token.
+        constraints: What answers with a form may say.
         backend: What computes it.
         fingerprint: SHA-256 of all that its tokens follow from, see `fingerprint_model`.
     """
@@ -76,6 +78,7 @@ class LoadedModel:
     context_length: int
     vocab_size: int
     geometry: KvGeometry
+    constraints: Constraints = field(repr=False)
     backend: Backend = field(repr=False)
     fingerprint: bytes = field(repr=False)
 
@@ -156,6 +159,8 @@ class _Loading:
         self._progress("taking its fingerprint")
         fingerprint = fingerprint_model(model, tokenizer, eos_token_ids, backend.name)
         vocab_size = model.get_output_embeddings().weight.shape[0]
+        self._progress("reading its vocabulary for structured output")
+        constraints = Constraints(tokenizer, vocab_size, eos_token_ids)
         backend.adopt(model)  # from here on its weights may be elsewhere
         return LoadedModel(
             model=model,
@@ -165,6 +170,7 @@ class _Loading:
             context_length=self._context_length(text_config),
             vocab_size=vocab_size,
             geometry=geometry,
+            constraints=constraints,
             backend=backend,
             fingerprint=fingerprint,
         )

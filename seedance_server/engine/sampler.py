@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 
 import torch
-from attrs import frozen
+from attrs import field, frozen
 from torch import Tensor
 
 from seedance_server.engine.candidates import BlockPasses, Passes, best_tokens, block_tokens
@@ -44,6 +44,7 @@ class SamplingRow:
         prompt_ids: Ids of the prompt.
         output_ids: Ids generated so far.
         banned_ids: Ids that can't be chosen now: the end tokens while fewer than ``min_tokens`` are out.
+        allowed: Bool ``[vocab_size]``, the only ids that can, if the answer must have a certain form.
     """
 
     params: SamplingParams
@@ -52,6 +53,12 @@ class SamplingRow:
     prompt_ids: Sequence[int]
     output_ids: Sequence[int]
     banned_ids: tuple[int, ...] = ()
+    allowed: Tensor | None = field(default=None, eq=False, repr=False)
+
+    @property
+    def is_adjusted(self) -> bool:
+        """Whether its logits are changed before a token is chosen."""
+        return self.allowed is not None or is_adjusted(self.params, self.banned_ids)
 
 
 @frozen
@@ -118,7 +125,7 @@ class Sampler:
                 sound.append(index)
             else:
                 sampled.errors[index] = NumericalError(f"the highest logit is {peak}")
-        adjusted = [i for i in sound if is_adjusted(rows[i].params, rows[i].banned_ids)]
+        adjusted = [i for i in sound if rows[i].is_adjusted]
         self._choose(plain, {i: i for i in sound if i not in adjusted}, rows, sampled)
         if adjusted:
             self._choose(self._adjust(logits, adjusted, rows), dict(enumerate(adjusted)), rows, sampled)
@@ -131,6 +138,8 @@ class Sampler:
         for line, index in zip(scores, adjusted, strict=True):
             row = rows[index]
             adjust_logits(line, row.params, row.prompt_ids, row.output_ids, row.banned_ids)
+            if row.allowed is not None:
+                line.masked_fill_(~row.allowed.to(line.device), -torch.inf)
         return _Lines(scores, self._passes)
 
     def _choose(

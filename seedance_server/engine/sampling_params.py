@@ -16,6 +16,7 @@ from seedance_server.engine.errors import InvalidParameter
 
 __all__ = [
     "GREEDY_BELOW",
+    "MAX_GRAMMAR_CHARS",
     "MAX_LOGIT_BIAS",
     "MAX_STOPS",
     "MAX_STOP_CHARS",
@@ -34,6 +35,8 @@ MAX_STOP_TOKEN_IDS = 256
 """Stop token ids per request; more than any known model has control tokens worth stopping at."""
 MAX_LOGIT_BIAS = 1024
 """Entries of logit_bias (OpenAI allows 300 in practice, 1024 by its documentation)."""
+MAX_GRAMMAR_CHARS = 65_536
+"""Length of a JSON schema or regular expression: compiling it takes a worker's time. Picked, not measured."""
 MAX_TOP_LOGPROBS = 20
 """Alternatives reported for each token (OpenAI's limit)."""
 
@@ -126,6 +129,13 @@ def _check_logit_bias(_owner: object, attribute: _Attribute, value: Any) -> None
             raise InvalidParameter(attribute.name, f"must hold numbers from -100 to 100, not {_shown(bias)}")
 
 
+def _check_grammar(_owner: object, attribute: _Attribute, value: Any) -> None:
+    if value is not None and not (isinstance(value, str) and 1 <= len(value) <= MAX_GRAMMAR_CHARS):
+        raise InvalidParameter(
+            attribute.name, f"must be a text of 1 to {MAX_GRAMMAR_CHARS} characters, not {_shown(value)}"
+        )
+
+
 def _check_token_id(name: str, token_id: object, vocab_size: int) -> None:
     if isinstance(token_id, bool) or not isinstance(token_id, int) or not 0 <= token_id < vocab_size:
         raise InvalidParameter(
@@ -166,6 +176,8 @@ class SamplingParams:
         presence_penalty: -2 to 2, for tokens already in the output.
         frequency_penalty: -2 to 2, for each time a token is in the output.
         logit_bias: Token id to a number from -100 to 100 that is added to its logit.
+        json_schema: JSON text of a JSON schema that the answer must be valid under; not beside ``regex``.
+        regex: A regular expression that the whole answer must match.
         logprobs: Report the log-probability of each chosen token.
         top_logprobs: Report this many most likely alternatives too, 0 to 20; needs ``logprobs``.
 
@@ -189,6 +201,8 @@ class SamplingParams:
     logit_bias: Mapping[int, float] = field(
         factory=dict, converter=_dict_of, validator=_check_logit_bias, hash=False
     )
+    json_schema: str | None = field(default=None, validator=_check_grammar)
+    regex: str | None = field(default=None, validator=_check_grammar)
     logprobs: bool = field(default=False, validator=_check_flag)
     top_logprobs: int = field(default=0, validator=_Integer(0, MAX_TOP_LOGPROBS))
 
@@ -197,8 +211,23 @@ class SamplingParams:
             raise InvalidParameter(
                 "min_tokens", f"must be at most max_tokens ({self.max_tokens}), not {self.min_tokens}"
             )
+        if self.is_constrained:
+            self._check_constraint("regex" if self.json_schema is None else "json_schema")
         if self.top_logprobs and not self.logprobs:
             raise InvalidParameter("top_logprobs", "needs logprobs to be true")
+
+    def _check_constraint(self, name: str) -> None:
+        """What would contradict it: it says itself where the answer ends."""
+        if self.json_schema is not None and self.regex is not None:
+            raise InvalidParameter("regex", "can't stand beside json_schema")
+        if self.ignore_eos or self.min_tokens:
+            other = "ignore_eos" if self.ignore_eos else "min_tokens"
+            raise InvalidParameter(other, f"can't stand beside {name}, which says where the answer ends")
+
+    @property
+    def is_constrained(self) -> bool:
+        """Whether the answer must have a certain form."""
+        return self.json_schema is not None or self.regex is not None
 
     @property
     def is_greedy(self) -> bool:

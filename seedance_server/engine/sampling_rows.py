@@ -7,17 +7,21 @@ before it. That is why a draft changes nothing but the number of tokens that a s
 from collections.abc import Callable
 
 from seedance_server.engine.batch import Chunk
+from seedance_server.engine.generation import Form
 from seedance_server.engine.sampler import SamplingRow
 
 __all__ = ["sampling_rows"]
 
 
-def sampling_rows(chunk: Chunk, banned_ids: Callable[[int], tuple[int, ...]]) -> list[SamplingRow]:
+def sampling_rows(
+    chunk: Chunk, banned_ids: Callable[[int], tuple[int, ...]], form: Form | None = None
+) -> list[SamplingRow]:
     """The rows of one chunk, in order.
 
     Args:
         chunk: One that samples.
         banned_ids: Tokens that must not be chosen so many tokens after the next.
+        form: What the answer must be; then the chunk has no draft.
     """
     sequence = chunk.sequence
     output_ids = [*sequence.output_ids, *chunk.draft]
@@ -30,6 +34,7 @@ def sampling_rows(chunk: Chunk, banned_ids: Callable[[int], tuple[int, ...]]) ->
             prompt_ids=sequence.request.prompt_ids,
             output_ids=output_ids[: position + ahead] if chunk.draft else output_ids,
             banned_ids=banned_ids(ahead),
+            allowed=None if form is None else form.allowed(),
         )
         for ahead in range(chunk.sampled_rows)
     ]

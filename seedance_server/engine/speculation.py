@@ -52,6 +52,8 @@ class Speculation:
         if most < 1:
             return
         for sequence in decoding:
+            if sequence.request.params.is_constrained:
+                continue  # what it may say behind a draft isn't known
             # Behind the last accepted token comes one that is sampled.
             room = min(most, sequence.limit - len(sequence.token_ids) - 1)
             if room > 0 and sequence.completion_tokens:

@@ -19,6 +19,7 @@ from transformers import (
 
 from seedance_server.engine.attention import UnsupportedAttention
 from seedance_server.engine.backend import TorchBackend
+from seedance_server.engine.constraint import Constraints
 from seedance_server.engine.model_loader import LoadedModel
 from seedance_server.engine.model_probe import probe_model
 from tests.engine.driving import drive, generate_alone, make_engine, make_request
@@ -140,6 +141,7 @@ def test_architecture_answers_as_generate_does(kind):
         context_length=200,
         vocab_size=384,
         geometry=probe_model(model),
+        constraints=Constraints(None, 384, ()),
         backend=TorchBackend(),
         fingerprint=b"",
     )

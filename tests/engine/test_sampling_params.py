@@ -113,3 +113,21 @@ def test_params_stay_as_they_were_when_the_caller_changes_its_mapping():
     assert params.logit_bias == {1: 2.0}
     assert pickle.loads(pickle.dumps(params)) == params
     assert hash(params) == hash(SamplingParams(logit_bias={1: 2.0}, stop=("x",)))
+
+
+@pytest.mark.parametrize(
+    ("values", "field"),
+    [
+        ({"json_schema": "{}", "regex": "a"}, "regex"),
+        ({"json_schema": "{}", "ignore_eos": True}, "ignore_eos"),
+        ({"regex": "a", "min_tokens": 1}, "min_tokens"),
+        ({"regex": ""}, "regex"),
+        ({"regex": "a" * 65_537}, "regex"),
+        ({"json_schema": {}}, "json_schema"),
+    ],
+)
+def test_params_of_a_form_stand_alone(values, field):
+    """What says where the answer ends can't be told to go on, nor two things at once."""
+    with pytest.raises(InvalidParameter) as refused:
+        SamplingParams(**values)
+    assert refused.value.field == field

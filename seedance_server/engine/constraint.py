@@ -1,0 +1,138 @@
+"""What an answer may still say, where its request gives a JSON schema or a regular expression.
+
+llguidance compiles either to a parser that lives through the answer's tokens and says, before each next one,
+which tokens keep the answer what it must be. That follows from the tokens alone, so an interrupted answer
+that is lived through again is where it was. A parser is compiled when its request is checked, on whatever
+thread that is, and kept for the next request with the same text.
+
+It knows nothing of sequences, sampling or clients.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Collection
+from typing import Any
+
+import torch
+from llguidance import LLMatcher, LLTokenizer
+from llguidance.hf import from_tokenizer
+from torch import Tensor
+
+from seedance_server.engine.errors import InvalidParameter
+from seedance_server.engine.sampling_params import SamplingParams
+
+__all__ = ["Constraint", "Constraints"]
+
+_KEPT = 64
+"""Parsers kept for further requests; some hundred KiB each. Picked."""
+_MOST_REASON_CHARS = 300
+
+
+class Constraint:
+    """One answer's.
+
+    Args:
+        matcher: At its start; owned from here on.
+        field: The parameter that it comes from, for errors.
+    """
+
+    def __init__(self, matcher: LLMatcher, field: str) -> None:
+        self._matcher = matcher
+        self._field = field
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the answer is whole and nothing can be added."""
+        return self._matcher.is_stopped() and not self._matcher.is_error()
+
+    def failure(self) -> InvalidParameter | None:
+        """Why it can't say anything more: it turned out to be too complex."""
+        if not self._matcher.is_error():
+            return None
+        return InvalidParameter(self._field, _one_line(self._matcher.get_error()))
+
+    def allowed(self) -> Tensor:
+        """Bool ``[vocab_size]`` on the CPU: the tokens that may come next; none after a failure."""
+        return torch.frombuffer(bytearray(self._matcher.compute_logit_bias()), dtype=torch.uint8) > 0
+
+    def accept(self, token_id: int) -> None:
+        """A token was chosen, the end of the answer apart."""
+        self._matcher.consume_token(token_id)
+
+
+class Constraints:
+    """All of one model's; safe to use from several threads.
+
+    Args:
+        tokenizer: The Transformers tokenizer. Reading it takes seconds where its vocabulary is large.
+        vocab_size: Width of a row of logits.
+        eos_token_ids: Tokens that end an answer.
+    """
+
+    def __init__(self, tokenizer: Any, vocab_size: int, eos_token_ids: Collection[int]) -> None:
+        self._tokenizer: LLTokenizer | None = None
+        if eos_token_ids:
+            try:
+                self._tokenizer = from_tokenizer(tokenizer, vocab_size, sorted(eos_token_ids))
+            except (ValueError, TypeError, AttributeError):  # no fast tokenizer, or of an unknown kind
+                self._tokenizer = None
+        self._lock = threading.Lock()
+        self._matchers: OrderedDict[tuple[str, str], LLMatcher] = OrderedDict()
+
+    @property
+    def is_available(self) -> bool:
+        """Whether this model's tokenizer can be used."""
+        return self._tokenizer is not None
+
+    def check(self, params: SamplingParams) -> None:
+        """Compiles what a request gives, if it does; takes its time.
+
+        Raises:
+            InvalidParameter: It can't be used.
+        """
+        self.make(params)
+
+    def make(self, params: SamplingParams) -> Constraint | None:
+        """The constraint of a request, at its start; None if it has none.
+
+        Raises:
+            InvalidParameter: It can't be used.
+        """
+        if params.json_schema is not None:
+            return Constraint(self._matcher("json_schema", params.json_schema), "json_schema")
+        if params.regex is not None:
+            return Constraint(self._matcher("regex", params.regex), "regex")
+        return None
+
+    def _matcher(self, field: str, text: str) -> LLMatcher:
+        if self._tokenizer is None:
+            raise InvalidParameter(field, "can't be used with this model's tokenizer")
+        with self._lock:
+            matcher = self._matchers.get((field, text))
+            if matcher is not None:
+                self._matchers.move_to_end((field, text))
+                return matcher.deep_copy()
+        matcher = _compile(self._tokenizer, field, text)
+        with self._lock:
+            self._matchers[field, text] = matcher
+            while len(self._matchers) > _KEPT:
+                self._matchers.popitem(last=False)
+        return matcher.deep_copy()
+
+
+def _compile(tokenizer: LLTokenizer, field: str, text: str) -> LLMatcher:
+    try:
+        if field == "json_schema":
+            grammar = LLMatcher.grammar_from_json_schema(text)
+        else:
+            grammar = LLMatcher.grammar_from_regex(text)
+    except ValueError as error:
+        raise InvalidParameter(field, f"can't be used: {_one_line(str(error))}") from error
+    matcher = LLMatcher(tokenizer, grammar, log_level=0)
+    if matcher.is_error():
+        raise InvalidParameter(field, f"can't be used: {_one_line(matcher.get_error())}")
+    return matcher
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())[:_MOST_REASON_CHARS]

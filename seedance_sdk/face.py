@@ -51,6 +51,8 @@ class ClientFace:
             Except on trio it is called in the client's background thread.
         on_circuit_change: Called when the endpoint's circuit breaker opens, half opens or closes; the same.
         latency: What it observes goes there; by default into an observatory of its own.
+        report_latency_s: Report that to the server too, as events named ``seedance.latency``: at such
+            intervals in seconds where there is news, and at the end. By default it stays here.
         canary: Whether its requests try something out: connections say ``X-Canary: true``, for proxies to
             route and servers to trace by, and its latency figures are kept apart.
         connector: Makes transports; for tests, see `seedance_sdk.testing`.
@@ -59,7 +61,7 @@ class ClientFace:
         wall_clock: Stamps reports, in seconds since 1970.
 
     Raises:
-        ValueError: The URL or the key is malformed, or there is no such subprotocol.
+        ValueError: The URL or the key is malformed, there is no such subprotocol, or an interval is none.
     """
 
     def __init__(
@@ -73,12 +75,15 @@ class ClientFace:
         on_reconnect: Callable[[ReconnectDetails], object] | None = None,
         on_circuit_change: Callable[[CircuitChange], object] | None = None,
         latency: LatencyObservatory | None = None,
+        report_latency_s: float | None = None,
         canary: bool = False,
         connector: Connector | None = None,
         clock: Callable[[], float] = time.monotonic,
         dice: Callable[[], float] = random.random,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
+        if report_latency_s is not None and not report_latency_s > 0:
+            raise ValueError(f"report_latency_s must be more than 0, not {report_latency_s}")
         first = url.edges[0].url if isinstance(url, Edges) else url
         self._endpoint = make_endpoint(first, api_key, subprotocol, canary=canary)
         self._edges = url if isinstance(url, Edges) else Edges([self._endpoint.url])
@@ -101,6 +106,8 @@ class ClientFace:
             wall_clock=wall_clock,
             dice=dice,
             on_reconnect=on_reconnect,
+            latency=self._latency,
+            report_latency_s=report_latency_s,
         )
         # Reports, the goodbye, the socket: each has its own bound, and the thread needs a moment around them.
         # Until its first call there is no thread; on trio there never is.

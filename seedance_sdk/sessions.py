@@ -20,6 +20,8 @@ from seedance_sdk.completion import Completion
 from seedance_sdk.endpoints import Endpoints
 from seedance_sdk.errors import ClientClosed, SeedanceError, StreamNotFound
 from seedance_sdk.generation import Generation
+from seedance_sdk.latency import LatencyObservatory
+from seedance_sdk.latency_reporter import LatencyReporter
 from seedance_sdk.latency_series import Outcome
 from seedance_sdk.limits import Limits
 from seedance_sdk.parameters import Request, ResumeRequest
@@ -47,6 +49,8 @@ class Sessions:
         wall_clock: Stamps reports, in seconds since 1970.
         dice: Uniform in [0, 1).
         on_reconnect: Called before each wait for another connection.
+        latency: What is observed, where ``report_latency_s`` is given.
+        report_latency_s: Report it to the server at such intervals, and at the end.
     """
 
     def __init__(
@@ -58,6 +62,8 @@ class Sessions:
         wall_clock: Callable[[], float],
         dice: Callable[[], float],
         on_reconnect: Callable[[ReconnectDetails], object] | None = None,
+        latency: LatencyObservatory | None = None,
+        report_latency_s: float | None = None,
     ) -> None:
         self._endpoints = endpoints
         self._limits = limits
@@ -69,6 +75,9 @@ class Sessions:
         self._process = 0
         self._closed = False
         self._reports = Reports(limits, self._send_reports, wall_clock)
+        self._latency_reporter: LatencyReporter | None = None
+        if latency is not None and report_latency_s is not None:
+            self._latency_reporter = LatencyReporter(latency, self._report_latency, report_latency_s)
         self._current: Session | None = None  # where the last request went that named none
         self._pool: Pool[Session] = Pool(limits.max_connections, limits.idle_connection_s)
         self._changed = trio.Event()
@@ -133,6 +142,11 @@ class Sessions:
         nursery = self._usable_nursery()
         self._reports.report(action, payload, user_id=user_id, timestamp_ms=timestamp_ms)
         self._reports.start(nursery)
+
+    def _report_latency(self, action: str, payload: str) -> None:
+        if self._nursery is not None:
+            self._reports.report(action, payload, user_id=0, timestamp_ms=None)
+            self._reports.start(self._nursery)
 
     async def flush_reports(self) -> None:
         """Waits until the server has them all; see `AsyncSeedanceClient.flush_reports`."""
@@ -239,6 +253,8 @@ class Sessions:
         self._background = trio.open_nursery()
         self._nursery = await self._background.__aenter__()
         self._nursery.start_soon(self._close_idle)
+        if self._latency_reporter is not None:
+            self._nursery.start_soon(self._latency_reporter.run)
         return self
 
     async def __aexit__(
@@ -253,6 +269,8 @@ class Sessions:
             return None
         # Shielded, but bounded by close_timeout_s; sessions of a caller that is cancelled have ended already.
         with trio.CancelScope(shield=True):
+            if self._latency_reporter is not None:
+                self._latency_reporter.report_news()
             await self._reports.finish(self._limits.close_timeout_s)
             async with trio.open_nursery() as goodbyes:
                 for session in list(self._pool):

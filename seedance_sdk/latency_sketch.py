@@ -117,7 +117,9 @@ class LatencySketch:
     def quantile(self, share: float) -> float | None:
         """The duration in seconds such that this share of all is no longer; None where there are none."""
         self.settle()
-        value = self._sketch.get_quantile_value(share)
+        count = round(self._sketch.count)
+        place = max(0, math.ceil(share * count) - 1)  # nearest rank; the sketch's own is one lower for few
+        value = self._sketch.get_quantile_value(min(1.0, (place + 0.5) / max(1, count - 1)))
         return None if value is None else min(max(float(value), self._least), self._most)
 
     def distribution(self) -> Distribution:

@@ -24,8 +24,8 @@ def sketch_of(values: Sequence[float]) -> LatencySketch:
 
 
 def exact(values: Sequence[float], share: float) -> float:
-    """The value that occurred, such that this share of the others is no longer."""
-    return sorted(values)[math.floor(share * (len(values) - 1))]
+    """The value that occurred, such that this share of all is no longer: nearest rank."""
+    return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
 
 
 def assert_within_one_percent(sketch: LatencySketch, values: Sequence[float]) -> None:

@@ -41,6 +41,7 @@ class Account:
         self._tenant = tenant
         self._tokens = Quota(period_s=60.0)
         self._bandwidth = Quota(period_s=1.0)
+        self._events = Quota(period_s=60.0)
         self.connections = 0
         self.requests = 0
         self.waiting = 0
@@ -65,12 +66,14 @@ class Account:
         now_s = self._clock()
         self._tokens.hold_to(tenant.tokens_per_minute, now_s)
         self._bandwidth.hold_to(tenant.bytes_per_second, now_s)
+        self._events.hold_to(tenant.events_per_minute, now_s)
 
     def note_load(self, load: Load) -> None:
         """The machine's load has changed, and with it what it may take."""
         now_s = self._clock()
         self._tokens.note_load(load, now_s)
         self._bandwidth.note_load(load, now_s)
+        self._events.note_load(load, now_s)
 
     def take_tokens(self, amount: int) -> float:
         """Reserves tokens; returns 0, or the seconds until it has so many, and nothing was reserved."""
@@ -79,6 +82,14 @@ class Account:
     def settle_tokens(self, reserved: int, used: int) -> None:
         """What became of tokens that were reserved: the rest goes back, what is missing is owed."""
         self._tokens.charge(used - reserved, self._clock())
+
+    def take_events(self, amount: int) -> float:
+        """Takes reported events; returns 0, or the seconds until it may report so many, and took none."""
+        return self._events.take(amount, self._clock())
+
+    def give_events_back(self, amount: int) -> None:
+        """Events that were taken and then not kept."""
+        self._events.charge(-amount, self._clock())
 
     @property
     def burst_bytes(self) -> float:

@@ -289,6 +289,7 @@ class Admission:
         def encode() -> Sequence[int]:
             nonlocal began_s
             began_s = self.clock()
+            self.model.check_form(params)
             return encode_prompt(self.model.encoder, submit, preceding_ids)
 
         async with self._preprocessing.turn(tenant):
@@ -327,6 +328,10 @@ class Admission:
         account = self._accounts.of(tenant)
         account.prompt_tokens += prompt
         account.generated_tokens += generated
+
+    def account_of(self, tenant: str) -> Account:
+        """What a tenant uses, and what it may still use."""
+        return self._accounts.of(tenant)
 
     def settle(self, tenant: str, reserved: int, used: int) -> None:
         """Counts what a request used, in place of what was reserved for it."""

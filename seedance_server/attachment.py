@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 import trio
+from structlog.contextvars import bind_contextvars
 
 from seedance_server.admission import Admission
 from seedance_server.checkpoints import Checkpoints
@@ -124,6 +125,7 @@ class Attachment:
         self._events = EventIntake(
             session,
             self._outbox,
+            account=self._admission.account_of(session.tenant),
             limit_bytes=self._config.events_waiting_bytes,
             start=self._start,
             on_processed=self._checkpoints.note_message,
@@ -220,6 +222,7 @@ class Attachment:
 
     async def _work(self, work: Callable[..., Awaitable[None]], *arguments: object) -> None:
         """One message's task; whatever goes wrong in it ends in here."""
+        bind_contextvars(tenant=self.session.tenant, session=self.session.id)
         try:
             with self.session.in_use():
                 await work(*arguments)
@@ -230,7 +233,7 @@ class Attachment:
         except RemoteProtocolError as error:
             self._end(error.close_code, str(error))
         except JournalError as error:
-            _log.warning("journal failed a connection", session=self.session.id, reason=str(error))
+            _log.warning("journal failed a connection", reason=str(error))
             self._end(CloseCode.TRY_AGAIN_LATER, "the journal can't serve just now")
         finally:
             self._pending -= 1
@@ -239,7 +242,7 @@ class Attachment:
     async def _refuse(self, sequence_id: int, refusal: RequestRefused, watch: RequestWatch) -> None:
         watch.end(Outcome.REFUSED, refusal.code)
         names = {"sequence_id": sequence_id, "code": refusal.code.value, "field": refusal.field}
-        _log.info("request refused", session=self.session.id, **names)
+        _log.debug("request refused", **names)
         with trio.move_on_after(_REFUSAL_WAIT_S) as patience:
             # First, so that a request that was refused isn't carried out when it is sent again.
             await self.session.record(sequence_id)
@@ -342,7 +345,7 @@ class Attachment:
         try:
             found = await self._requests.find(self.session, resume)
         except ResumeRefused as refusal:
-            _log.info("resume refused", session=self.session.id, stream_id=stream_id, reason=str(refusal))
+            _log.info("resume refused", stream_id=stream_id, reason=str(refusal))
             self._requests.note_resume(ResumeOutcome.REJECTED)
             self.senders.give_up(stream_id)
             self._outbox.put_control(

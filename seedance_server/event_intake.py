@@ -2,18 +2,20 @@
 
 Each is answered once: by the checkpoint that covers it, after its commit, or by REFUSED, which goes out
 before its number counts as processed, so that no checkpoint can cover what was refused. What finds no room,
-here or in the journal, is refused with a time to come again: the client keeps it.
+here, in the journal or in its tenant's quota, is refused with a time to come again: the client keeps it.
 
 It must not know sinks, nor what an event says.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Awaitable, Callable
 
 from attrs import frozen
 
+from seedance_server.accounts import Account
 from seedance_server.errors import RequestRefused
 from seedance_server.journal.errors import EventsFull, JournalFull, JournalOverloaded
 from seedance_server.journal.records import NewEventBatch
@@ -31,6 +33,7 @@ _RETRY_MS = 1_000
 @frozen
 class _Waiting:
     sequence_id: int
+    events: int
     batch: NewEventBatch | None
     refusal: RequestRefused | None
 
@@ -41,6 +44,7 @@ class EventIntake:
     Args:
         session: Whose they are.
         outbox: Where refusals go.
+        account: Its tenant's: how many events that may report. A batch that comes again counts again.
         limit_bytes: Events that may wait here.
         start: Starts a task on the connection's behalf.
         on_processed: Called whenever a message was processed.
@@ -51,12 +55,14 @@ class EventIntake:
         session: Session,
         outbox: Outbox,
         *,
+        account: Account,
         limit_bytes: int,
         start: Callable[[Callable[[], Awaitable[None]]], None],
         on_processed: Callable[[], None],
     ) -> None:
         self._session = session
         self._outbox = outbox
+        self._account = account
         self._limit_bytes = limit_bytes
         self._start = start
         self._on_processed = on_processed
@@ -72,16 +78,24 @@ class EventIntake:
             self._start(self._work)
 
     def _judge(self, event: Event) -> _Waiting:
-        sequence_id = event.sequence_id
+        sequence_id, count = event.sequence_id, len(event.events)
         if not self._session.takes_events:
             refusal = RequestRefused(ErrorCode.UNSUPPORTED, "this server keeps no events")
-            return _Waiting(sequence_id, None, refusal)
+            return _Waiting(sequence_id, count, None, refusal)
         payload = dump_events(event.events)
         if self._waiting_bytes + len(payload) > self._limit_bytes:
-            return _Waiting(sequence_id, None, _later("events come faster than they can be kept"))
+            refusal = _later("events come faster than they can be kept")
+            return _Waiting(sequence_id, count, None, refusal)
+        if (wait_s := self._account.take_events(count)) > 0:
+            refusal = RequestRefused(
+                ErrorCode.RATE_LIMITED,
+                "this tenant reports more events a minute than it may",
+                retry_after_ms=math.ceil(wait_s * 1e3),
+            )
+            return _Waiting(sequence_id, count, None, refusal)
         self._waiting_bytes += len(payload)
         batch = NewEventBatch(sequence_id=sequence_id, batch_id=event.batch_id, payload=payload)
-        return _Waiting(sequence_id, batch, None)
+        return _Waiting(sequence_id, count, batch, None)
 
     async def _work(self) -> None:
         try:
@@ -93,6 +107,8 @@ class EventIntake:
                         refusal = await self._keep(waiting.batch)
                     finally:
                         self._waiting_bytes -= len(waiting.batch.payload)
+                    if refusal is not None:
+                        self._account.give_events_back(waiting.events)
                 if refusal is not None:
                     await self._refuse(waiting.sequence_id, refusal)
                 self._on_processed()

@@ -58,6 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     add.add_argument(
         "--journal-bytes", type=int, metavar="N", help="what its streams may take in the journal"
     )
+    add.add_argument("--events-per-minute", type=int, metavar="N", help="events that it may report")
     commands.add_parser("list", parents=[place], allow_abbrev=False, help="show tenants and keys, no secrets")
     revoke = commands.add_parser("revoke", parents=[place], allow_abbrev=False, help="let a key open nothing")
     revoke.add_argument("id", help="the key's id: the twelve characters after seedance_")
@@ -108,6 +109,7 @@ def _add(path: Path, given: argparse.Namespace, entropy: Callable[[int], bytes],
         "tokens_per_minute",
         "bytes_per_second",
         "journal_bytes",
+        "events_per_minute",
     )
     settings = {name: value for name in names if (value := getattr(given, name)) is not None}
     try:
@@ -141,6 +143,7 @@ def _describe(tenant: Tenant) -> str:
         "tokens/min": tenant.tokens_per_minute and f"{tenant.tokens_per_minute.base:g}",
         "bytes/s": tenant.bytes_per_second and f"{tenant.bytes_per_second.base:g}",
         "journal bytes": tenant.journal_bytes,
+        "events/min": tenant.events_per_minute and f"{tenant.events_per_minute.base:g}",
     }
     parts += [f"{value} {name}" for name, value in limits.items() if value is not None]
     return ", ".join(parts)

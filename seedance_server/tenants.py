@@ -70,6 +70,7 @@ class Tenant:
         tokens_per_minute: Tokens of prompts and answers.
         bytes_per_second: What is sent to it, over all its connections.
         journal_bytes: What its streams may take in the journal.
+        events_per_minute: Events that it may report.
     """
 
     name: str
@@ -80,6 +81,7 @@ class Tenant:
     tokens_per_minute: Rate | None = None
     bytes_per_second: Rate | None = None
     journal_bytes: int | None = None
+    events_per_minute: Rate | None = None
 
 
 LOCAL = Tenant(name="local")
@@ -108,6 +110,7 @@ def read_tenant(name: str, table: Mapping[str, Any]) -> Tenant:
         "tokens_per_minute": _read_rate,
         "bytes_per_second": _read_rate,
         "journal_bytes": _read_count,
+        "events_per_minute": _read_rate,
     }
     assert {field.name for field in fields(Tenant)} == {"name", *readers}  # noqa: S101 - one reader each
     values = {}

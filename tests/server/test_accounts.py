@@ -2,7 +2,7 @@
 
 import pytest
 
-from seedance_server.accounts import Accounts
+from seedance_server.accounts import Account, Accounts
 from seedance_server.quota import Load
 from seedance_server.tenants import Rate, Tenant
 
@@ -73,3 +73,16 @@ def test_quotas_of_all_accounts_move_with_the_load() -> None:
     accounts.update([Tenant(name="b", bytes_per_second=Rate(80, 0, 90))])
     assert accounts.of("a").quotas == (135, None)
     assert accounts.of("b").quotas == (None, 90)
+
+
+def test_account_gives_events_back_that_were_not_kept() -> None:
+    """A minute's worth at once, then as they come; what was refused later counts for nothing."""
+    now = [0.0]
+    account = Account(Tenant(name="a", events_per_minute=Rate(60, 60, 60)), lambda: now[0])
+    assert account.take_events(60) == 0
+    assert account.take_events(2) == pytest.approx(2)
+    account.give_events_back(2)
+    assert account.take_events(2) == 0
+    now[0] = 30.0
+    assert account.take_events(30) == 0
+    assert account.take_events(1) == pytest.approx(1)

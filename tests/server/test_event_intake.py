@@ -9,6 +9,7 @@ from seedance_server.config import Config
 from seedance_server.event_sink import EventFeed
 from seedance_server.journal.errors import JournalFull
 from seedance_server.journal.memory import MemoryJournal
+from seedance_server.tenants import Rate, Tenant
 from seedance_server.testing import serve_in_memory
 from seedance_wire.messages import ErrorCode, Event, UserEvent
 from tests.server.failing_journal import FailingJournal
@@ -113,6 +114,62 @@ async def test_events_are_refused_for_a_while_when_their_sink_stands_still(autoj
         await checkpoint(client, await report(client, 2, noise(300)))
         await trio.sleep(1)
     assert [user_id for _, user_id in sink.taken] == [1, 2]
+
+
+async def test_events_over_the_tenants_quota_are_refused_for_a_while(autojump_clock) -> None:
+    """With the time to come again; another tenant's quota is its own, and what was refused costs nothing."""
+    sink = Sink()
+    async with serve_in_memory(event_sinks=[sink]) as server, wire_client(server.connect()) as client:
+        server.gate.accounts.update([Tenant(name="local", events_per_minute=Rate(2, 2, 2))])
+        await report(client, 1)
+        await checkpoint(client, await report(client, 2))
+        await report(client, 3)
+        refused = await client.refused()
+        assert (refused.code, refused.retryable) == (ErrorCode.RATE_LIMITED, True)
+        assert refused.retry_after_ms == pytest.approx(30_000, abs=2_000)
+        await trio.sleep(refused.retry_after_ms / 1e3)
+        await checkpoint(client, await report(client, 3))
+        await trio.sleep(1)
+    assert [user_id for _, user_id in sink.taken] == [1, 2, 3]
+
+
+async def test_events_that_found_no_room_in_the_journal_cost_no_quota(autojump_clock) -> None:
+    """A tenant pays for what was kept."""
+    sink, journal = Sink(), FailingJournal()
+    async with (
+        serve_in_memory(event_sinks=[sink], journal=journal) as server,
+        wire_client(server.connect()) as client,
+    ):
+        server.gate.accounts.update([Tenant(name="local", events_per_minute=Rate(1, 1, 1))])
+        journal.faults["take_events"] = lambda *_: JournalFull(new_work=True)
+        await report(client, 1)
+        assert (await client.refused()).code is ErrorCode.JOURNAL_FULL
+        journal.faults.clear()
+        await checkpoint(client, await report(client, 1))
+
+
+async def test_events_are_refused_by_a_number_that_is_noted_as_processed(autojump_clock) -> None:
+    """A server that dies right after a refusal does not take the refused number for one that it never saw."""
+    sink, journal = Sink(), FailingJournal()
+    async with serve_in_memory(event_sinks=[sink], journal=journal) as server:
+        async with wire_client(server.connect()) as client:
+            journal.faults["take_events"] = lambda *_: JournalFull(new_work=True)
+            refused_id = await report(client, 1)
+            assert (await client.refused()).sequence_id == refused_id
+            await checkpoint(client, refused_id)
+            former = client.welcome
+        journal.faults.clear()
+    async with (
+        serve_in_memory(event_sinks=[sink], journal=journal) as server,
+        wire_client(server.connect(), former=former) as client,
+    ):
+        assert client.welcome.session_present
+        assert client.welcome.last_sequence_id == refused_id
+        again_id = await report(client, 1)
+        assert again_id == refused_id + 1
+        await checkpoint(client, again_id)
+        await trio.sleep(1)
+    assert [user_id for _, user_id in sink.taken] == [1]
 
 
 async def test_events_faster_than_the_journal_are_refused(autojump_clock) -> None:

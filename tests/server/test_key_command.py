@@ -11,6 +11,8 @@ from seedance_server.key_command import KEYS_VARIABLE, run_key_command
 from seedance_server.key_file import read_key_file
 from seedance_server.keys import KeyRing
 
+EVENTS = ("--events-per-minute", "90")
+
 
 def run(*arguments: str, **more: object) -> int:
     now = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -21,7 +23,7 @@ def test_key_is_made_shown_once_and_revoked(tmp_path: Path, capsys) -> None:
     """stdout holds the key alone, so that it can be piped; the list never shows it."""
     path = tmp_path / "keys.toml"
     place = ("--keys", str(path))
-    assert run("add", "acme", "--weight", "3", "--tokens-per-minute", "60000", *place) == 0
+    assert run("add", "acme", "--weight", "3", "--tokens-per-minute", "60000", *EVENTS, *place) == 0
     text, err = capsys.readouterr()
     text = text.removesuffix("\n")
     (key,) = read_key_file(path).keys.values()
@@ -30,9 +32,8 @@ def test_key_is_made_shown_once_and_revoked(tmp_path: Path, capsys) -> None:
     assert text not in path.read_text()
     run("list", *place)
     listed = capsys.readouterr().out
-    assert listed == (
-        f"acme  weight 3, normal, 60000 tokens/min\n  {key.id}  open     2026-01-02 03:04:05+00:00\n"
-    )
+    limits = "weight 3, normal, 60000 tokens/min, 90 events/min"
+    assert listed == f"acme  {limits}\n  {key.id}  open     2026-01-02 03:04:05+00:00\n"
     run("revoke", key.id, *place)
     run("list", *place)
     assert f"{key.id}  revoked" in capsys.readouterr().out

@@ -22,6 +22,7 @@ def test_tenant_reads_every_setting() -> None:
         tokens_per_minute = 60000
         bytes_per_second = { base = 100, min = 50, max = 400 }
         journal_bytes = 1_000_000
+        events_per_minute = 600
     """)
     tenant = read_tenant("acme", table)
     assert tenant == Tenant(
@@ -33,6 +34,7 @@ def test_tenant_reads_every_setting() -> None:
         tokens_per_minute=Rate(60_000, 60_000, 90_000),
         bytes_per_second=Rate(100, 50, 400),
         journal_bytes=1_000_000,
+        events_per_minute=Rate(600, 600, 900),
     )
     assert Priority.HIGH.rank > Priority.NORMAL.rank > Priority.LOW.rank
 

@@ -58,10 +58,10 @@ def test_message_reads_and_writes_as_the_vector_says(case: dict[str, str]) -> No
     assert decoded[1:] == decoded[:-1]
 
 
-def of_the_future(encoding: str, payload: bytes | str) -> bytes | str | None:
+def of_the_future(sender: str, payload: bytes | str) -> bytes | str | None:
     """The same message with a field that no version has yet; None where none may be added."""
     if isinstance(payload, bytes):
-        envelope = (pb.ClientEnvelope if encoding == "client" else pb.ServerEnvelope).FromString(payload)
+        envelope = (pb.ClientEnvelope if sender == "client" else pb.ServerEnvelope).FromString(payload)
         inner = getattr(envelope, str(envelope.WhichOneof("message")))
         inner.MergeFromString(b"\xfa\xff\x01\x03new")  # field 4095, of three bytes
         envelope.MergeFromString(b"\xf8\xff\x01\x07")  # beside it, a number

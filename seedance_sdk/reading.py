@@ -140,6 +140,11 @@ class Reading:
         """Leaves the stream: cancels the generation and drops what is buffered."""
         self._generation.abandon()
 
+    async def aclose(self) -> None:
+        """Does that, whether cancelled or not."""
+        self.abandon()
+        await trio.lowlevel.checkpoint()
+
     def __del__(self) -> None:
         # Runs on any thread, at any moment: only this call of trio's is allowed there.
         generation = getattr(self, "_generation", None)

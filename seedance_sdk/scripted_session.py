@@ -116,6 +116,7 @@ class ScriptedStream:
         self._answer = answer
         self._next_piece = 0
         self._texts: list[bytes] = []
+        self._offset = 0  # bytes of all of them
         self._cancelled = trio.Event()
 
     def has_ended(self) -> bool:
@@ -169,13 +170,10 @@ class ScriptedStream:
     def _next_id(self) -> int:
         return len(self.frames) + 1
 
-    @property
-    def _offset(self) -> int:
-        return sum(map(len, self._texts))
-
     def _add(self, frame: Frame, text: bytes) -> None:
         self.frames.append(frame)
         self._texts.append(text)
+        self._offset += len(text)
 
     def _error(self, code: ErrorCode) -> Error:
         return Error(

@@ -71,10 +71,7 @@ class AsyncStream(StreamFace):
 
     async def aclose(self) -> None:
         """Leaves the stream: cancels the generation, drops what is buffered, waits for no server."""
-        await self._passage.call(self._leave)
-
-    async def _leave(self) -> None:
-        self._reading.abandon()
+        await self._passage.call(self._reading.aclose)
 
     async def __aenter__(self) -> Self:
         return self

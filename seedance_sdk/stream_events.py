@@ -79,7 +79,7 @@ class StreamEvents:
 
         If cancelled, it took none.
         """
-        await trio.lowlevel.checkpoint_if_cancelled()
+        await trio.lowlevel.checkpoint()
         while not self._events:
             if self._closed:
                 return None

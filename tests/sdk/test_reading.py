@@ -83,6 +83,22 @@ async def test_reading_is_unfinished_until_its_end_its_failure_or_its_leaving() 
             await left.receive()
 
 
+async def test_every_wait_lets_others_run() -> None:
+    """A loop over what is there already can be cancelled, and starves nobody."""
+    async with reading(Answer("a", "b"), Answer("c")) as taken:
+        await trio.testing.wait_all_tasks_blocked()
+        for wait in (
+            taken.receive,
+            taken.receive,
+            taken.receive,
+            taken.receive,
+            taken.events.next,
+            taken.aclose,
+        ):
+            with trio.testing.assert_checkpoints():
+                await wait()
+
+
 async def test_deadline_bounds_the_whole_call_through_an_outage(
     autojump_clock: trio.testing.MockClock,
 ) -> None:

@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = {
     "wire/seedance_wire": "tests/wire",
     "seedance_sdk": "tests/sdk",
+    "seedance_sdk/cli": "tests/sdk/cli",
     "seedance_server": "tests/server",
     "seedance_server/engine": "tests/engine",
     "seedance_server/engine/kernels": "tests/engine/kernels",

@@ -12,6 +12,7 @@ WITHOUT_BEHAVIOUR = {
     "seedance_server/event_sink.py": "protocols and a plain value; tested on who keeps them",
     "seedance_server/journal/interface.py": "a protocol; what it promises is tested on both that keep it",
     "seedance_server/journal/operation.py": "two plain values",
+    "seedance_sdk/cli/finding.py": "plain values",
     "wire/seedance_wire/frames.py": "plain values",
     "wire/seedance_wire/user_event.py": "a plain value",
 }

@@ -23,5 +23,6 @@ def test_table_shows_what_packing_saves(tmp_path: Path, capsys: pytest.CaptureFi
     path = tmp_path / "events.json"
     assert main(["--events", "512", "--repeats", "1", "--json", str(path)]) == 0
     rows = json.loads(path.read_text())
-    assert capsys.readouterr().out.count("\n") == 2 + len(rows)
+    assert (shown := capsys.readouterr().out).count("\n") == 3 + len(rows)
+    assert "x smaller, 12 µs, 47 µs: " in shown
     assert rows[-1]["packed_bytes"] * 5 < rows[-1]["plain_bytes"]

@@ -1,8 +1,9 @@
 """Log lines: structured, on stderr, one line each whatever a client sends.
 
 Text is cut and escaped on its way out, for every value of every line, so no caller can forget it: a line
-break can't forge a second line, an escape sequence can't talk to the operator's terminal. Prompts, answers
-and keys are never handed to a logger in the first place.
+break can't forge a second line, an escape sequence can't talk to the operator's terminal. What is done for a
+request has its names in every line: they are bound to the task. Prompts, answers and keys are never handed to
+a logger in the first place.
 """
 
 from __future__ import annotations
@@ -68,6 +69,7 @@ def configure_logging(level: str, style: str) -> None:
         tail = []
     structlog.configure(
         processors=[
+            structlog.contextvars.merge_contextvars,  # tenant, session, stream_id: bound where a task begins
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             _escape_values,

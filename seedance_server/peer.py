@@ -16,6 +16,7 @@ from contextlib import suppress
 import structlog
 import trio
 from attrs import frozen
+from structlog.contextvars import bind_contextvars
 from trio_websocket import ConnectionClosed, WebSocketConnection
 
 from seedance_server import __version__
@@ -208,7 +209,7 @@ class Peer:
         try:
             return await self._converse(requests)
         except RemoteProtocolError as error:
-            _log.info("protocol violated", session=self._session_id, reason=str(error))
+            _log.info("protocol violated", reason=str(error))
             return Farewell(error.close_code, str(error))
         except _TooFast:
             return Farewell(CloseCode.QUOTA_EXCEEDED, "too many messages a second")
@@ -269,6 +270,7 @@ class Peer:
         # No checkpoint from here: what has the session is told to give it back when this connection ends.
         self._attachment = attachment
         entrance.session.is_canary = self._is_canary
+        bind_contextvars(tenant=entrance.session.tenant, session=entrance.session.id)
         if entrance.is_present:
             self._connection.know_streams(entrance.last_stream_id)
         self._outbox.put_control(

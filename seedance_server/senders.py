@@ -16,6 +16,7 @@ from functools import partial
 import structlog
 import trio
 from attrs import define, field
+from structlog.contextvars import bind_contextvars
 
 from seedance_server.checkpoints import Checkpoints
 from seedance_server.errors import OutboxClosed
@@ -131,6 +132,7 @@ class Senders:
             self._checkpoints.note_frame(stream_id, frame_id, digest)
 
     async def _run(self, stream_id: int, sending: _Sending) -> None:
+        bind_contextvars(stream_id=stream_id)  # beside what the message's task has bound
         try:
             with sending.scope:
                 await sending.sender.run()
@@ -139,7 +141,7 @@ class Senders:
         except StreamTruncated:
             self._end(CloseCode.JOURNAL_GONE, f"frames of stream {stream_id} were deleted while being read")
         except JournalError as error:
-            _log.warning("journal can't be read", stream_id=stream_id, reason=str(error))
+            _log.warning("journal can't be read", reason=str(error))
             self._end(CloseCode.FENCED, "the journal failed: come back")
         finally:
             if self._sendings.get(stream_id) is sending:

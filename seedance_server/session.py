@@ -17,6 +17,7 @@ from typing import Protocol, TypeVar
 
 import structlog
 import trio
+from structlog.contextvars import bind_contextvars
 
 from seedance_server.errors import SessionLost, Superseded
 from seedance_server.journal.errors import (
@@ -290,12 +291,13 @@ class Session:
         self._nursery.start_soon(self._run, stream, on_over)
 
     async def _run(self, stream: Stream, on_over: Callable[[], None]) -> None:
+        bind_contextvars(tenant=self.tenant, session=self.id, stream_id=stream.id)
         try:
             await stream.run()
         except (JournalFull, JournalOverloaded) as error:
             self.lose(str(error), CloseCode.TRY_AGAIN_LATER)
         except Exception:  # noqa: BLE001 - contained: one session's, and its client finds what was written
-            _log.exception("stream failed", session=self.id, stream_id=stream.id)
+            _log.exception("stream failed")
             self.lose("a bug in the server, see its log", CloseCode.INTERNAL_ERROR)
         finally:
             del self._streams[stream.id]

@@ -262,7 +262,7 @@ class Stream:
         except (EngineError, EngineStopped) as error:
             return Ending(*describe_failure(error))
         except Exception as error:  # noqa: BLE001 - contained: it is this stream's end and no other's
-            _log.exception("stream failed", stream_id=self.id)
+            _log.exception("stream failed")
             return Ending(*describe_failure(error))
 
     async def _generate(self) -> Final | Ending | None:
@@ -290,7 +290,7 @@ class Stream:
                     return Ending(*describe_failure(finish.error))
                 return self._failure or await self._final(finish)
             self._held = ()  # parked: what came without text is generated again
-            _log.debug("stream parked", stream_id=self.id, readers=self.readers)
+            _log.debug("stream parked", readers=self.readers)
         return self._failure or self._cancelled_final()
 
     async def _relay(self, generation: Generation) -> Finish | None:

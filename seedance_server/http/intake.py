@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import trio
 from attrs import frozen
+from structlog.contextvars import bind_contextvars
 
 from seedance_server.errors import RequestRefused
 from seedance_server.house import Service
@@ -47,6 +48,7 @@ async def take(service: Service, session: Session, submit: Submit) -> Taken:
 
     If cancelled, nothing has begun.
     """
+    bind_contextvars(tenant=session.tenant, session=session.id)
     requests, admission = service.requests, service.admission
     deadline_ms = float("inf") if submit.deadline_ms is None else submit.deadline_ms
     deadline_s = trio.current_time() + deadline_ms / 1e3

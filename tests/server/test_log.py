@@ -6,8 +6,13 @@ import logging
 
 import pytest
 import structlog
+import trio
 
+from seedance_server.config import Config
 from seedance_server.log import MAX_TEXT_CHARS, configure_logging, printable
+from seedance_server.testing import ScriptedEngine, serve_in_memory
+from tests.server.failing_journal import FailingJournal
+from tests.server.wire_client import wire_client
 
 
 @pytest.fixture(autouse=True)
@@ -74,3 +79,44 @@ def test_the_libraries_stay_quiet() -> None:
     configure_logging("debug", "console")
     for library in ("trio-websocket", "wsproto", "h11"):
         assert not logging.getLogger(library).isEnabledFor(logging.INFO)
+
+
+SECRETS = ("what-nobody-may-read", "the-key-of-a-client-1", "an answer that is private")
+
+
+async def test_lines_of_a_request_carry_its_names_and_nothing_of_what_was_said(
+    monkeypatch, autojump_clock
+) -> None:
+    """Refused, failed, cut, parked, resumed: whoever searches for a stream finds all, and reads no secret."""
+    sink = io.StringIO()
+    monkeypatch.setattr("sys.stderr", sink)
+    configure_logging("debug", "json")
+    prompt, key, answer = SECRETS
+    config = Config(model_path="m", api_key=key, orphan_grace_s=0.1)
+    engine, journal = ScriptedEngine([answer] * 200), FailingJournal()
+    async with serve_in_memory(engine, config=config, journal=journal) as server:
+        headers = [(b"Authorization", f"Bearer {key}".encode())]
+        async with wire_client(server.connect(), headers=headers) as client:
+            await client.submit(prompt, model="another")
+            await client.refused()
+            await client.submit(prompt)
+            stream_id = await client.accepted()
+            taken = await client.frames(3)
+            former = client.welcome
+        await trio.sleep(2)  # parked
+        async with wire_client(server.connect(), headers=headers, former=former, known=2) as client:
+            await client.resume(stream_id + 1)
+            await client.resume(stream_id, taken)
+            await client.frames(5)
+            journal.faults["append"] = lambda *_, **__: KeyError("a bug")
+            await client.close_code()
+        await trio.sleep(2)
+    lines = [json.loads(line) for line in sink.getvalue().splitlines()]
+    assert not any(secret in sink.getvalue() for secret in SECRETS)
+    of_the_stream = {"request parked", "stream taken over", "resume refused", "stream failed"}
+    assert of_the_stream <= {line["event"] for line in lines}
+    for line in lines:
+        if line["event"] in of_the_stream:
+            assert line["stream_id"] == (2 if line["event"] == "resume refused" else 1), line
+        if line["event"] in {*of_the_stream, "request over", "request refused", "session lost", "peer left"}:
+            assert (line["tenant"], line["session"]) == ("local", former.session_id), line

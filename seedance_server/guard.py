@@ -171,8 +171,9 @@ class GuardedStream(trio.abc.Stream):
         self._counts.sent_bytes += len(data)
 
     def let_stand(self, timeout_s: float) -> None:
-        """From now on the peer may read nothing for so long: where nobody says that a reader lives, it is
-        the full buffers that hold its stream up.
+        """From now on the peer may read nothing for so long.
+
+        For readers that can't acknowledge: it is the full buffers that hold their streams up.
         """
         self._limits = evolve(self._limits, send_timeout_s=timeout_s)
         below = getattr(self._transport, "transport_stream", self._transport)  # under TLS

@@ -17,6 +17,8 @@ from attrs import frozen
 from seedance_server.config import Config
 from seedance_server.engine.collector import paused_collector
 from seedance_server.engine.config import DeterministicName, DtypeName, KernelsName, ReuseName
+from seedance_server.engine.errors import InvalidParameter
+from seedance_server.engine.sampling_params import SamplingParams
 from seedance_server.engine_hop import GenerationEngine
 from seedance_wire.messages import ChatMessage
 
@@ -43,6 +45,12 @@ class PromptEncoder(Protocol):
 
 def _one_for_each_token(tokens: int) -> int:
     return tokens
+
+
+def _refuse_form(params: SamplingParams) -> None:
+    if params.is_constrained:
+        name = "regex" if params.json_schema is None else "json_schema"
+        raise InvalidParameter(name, "isn't offered by this server")
 
 
 @frozen(kw_only=True)
@@ -74,6 +82,8 @@ class ServedModel:
         capacity: What the engine has room for.
         answer_ends: Stop strings that an answer in turns has whether its request names them or not.
         invariance: Whether output depends on what else runs, as far as was looked; one line.
+        check_form: Refuses parameters that give an answer a form which can't be kept; takes its time, so on a
+            worker thread.
     """
 
     name: str
@@ -85,6 +95,7 @@ class ServedModel:
     capacity: Capacity = Capacity()
     answer_ends: tuple[str, ...] = ()
     invariance: str = ""
+    check_form: Callable[[SamplingParams], None] = _refuse_form
 
 
 class _ChatEncoder:
@@ -169,4 +180,5 @@ def load_served_model(config: Config, progress: Callable[[str], None]) -> Served
             sequences=config.max_sequences, blocks=engine.total_blocks, blocks_for=engine.blocks_for
         ),
         invariance=invariance,
+        check_form=model.constraints.check,
     )

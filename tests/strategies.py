@@ -67,6 +67,7 @@ def samplings(numbers: st.SearchStrategy[float] = finite) -> st.SearchStrategy[m
         ignore_eos=st.booleans(),
         logit_bias=st.dictionaries(i64, numbers, max_size=3),
         logprobs=st.booleans(),
+        **dict.fromkeys(("json_schema", "regex"), optional(texts)),
     )
 
 

@@ -10,6 +10,7 @@ It must not know connections or how requests are carried out.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -38,7 +39,6 @@ _NEUTRAL: Mapping[str, Sequence[Any]] = {
     "modalities": (["text"],),
     "prediction": (),
     "reasoning_effort": ("none",),
-    "response_format": ({"type": "text"},),
     "suffix": ("",),
     "tool_choice": ("none", "auto"),
     "tools": ([],),
@@ -46,6 +46,7 @@ _NEUTRAL: Mapping[str, Sequence[Any]] = {
     "web_search_options": (),
 }
 """Refused unless they are absent, null or one of these."""
+_ANY_OBJECT = '{"type":"object"}'
 _MESSAGE_NEUTRAL = ("audio", "function_call", "refusal", "tool_calls")
 _TEXT_DEFAULT_TOKENS = 16
 """OpenAI's own, of the older endpoint."""
@@ -131,6 +132,7 @@ def _common(fields: Fields, kind: Kind) -> dict[str, Any]:
             ignore_eos=fields.flag("ignore_eos"),
             logit_bias=_logit_bias(fields),
             max_tokens=_max_tokens(fields, kind),
+            **_form(fields),
             **_logprobs(fields, kind),
         ),
         "deadline_ms": fields.integer("deadline_ms", least=1),
@@ -166,6 +168,37 @@ def _max_tokens(fields: Fields, kind: Kind) -> Any:
     if None not in (older, newer) and older != newer:
         raise fields.wrong("max_tokens", "contradicts max_completion_tokens: give one of them")
     return older if newer is None else newer
+
+
+def _form(fields: Fields) -> dict[str, Any]:
+    """What the answer must be: OpenAI's ``response_format``, or vLLM's names for the same and more."""
+    schema = _response_schema(fields)
+    guided = fields.take("guided_json")
+    if guided is not None:
+        if schema is not None:
+            raise fields.wrong("guided_json", "can't stand beside response_format")
+        schema = guided if isinstance(guided, str) else json.dumps(guided)
+    return {"json_schema": schema, "regex": fields.text("guided_regex")}
+
+
+def _response_schema(fields: Fields) -> str | None:
+    given = fields.take("response_format")
+    if given is None:
+        return None
+    form = Fields(given, "response_format")
+    kind = form.choice("type", ["text", "json_object", "json_schema"])
+    if kind != "json_schema":
+        form.refuse_others()
+        return _ANY_OBJECT if kind == "json_object" else None
+    named = Fields(form.take("json_schema"), "response_format.json_schema")
+    for each in ("name", "description", "strict"):
+        named.take(each)  # it is always kept to, whatever it is called
+    schema = named.take("schema")
+    named.refuse_others()
+    form.refuse_others()
+    if not isinstance(schema, dict):
+        raise named.wrong("schema", "must be a JSON schema")
+    return json.dumps(schema)
 
 
 def _logprobs(fields: Fields, kind: Kind) -> dict[str, Any]:

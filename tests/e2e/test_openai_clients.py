@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator
+from typing import Annotated
 
 import openai
+import pydantic
 import pytest
 import trio
 from langchain_openai import ChatOpenAI, OpenAI
@@ -158,6 +161,11 @@ def test_langchain_chats_and_streams(counting: str) -> None:
     assert older.invoke("Count") == "0 1 2 "
 
 
+class Person(pydantic.BaseModel):
+    name: Annotated[str, pydantic.StringConstraints(max_length=8)]
+    age: int = pydantic.Field(ge=0, le=99)
+
+
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A server with a real model, small and random; its base URL."""
@@ -205,3 +213,33 @@ def test_openai_samples_from_a_real_model(tiny: str) -> None:
         older = client.completions.create(model="tiny", prompt="a", max_tokens=4, logprobs=2, temperature=0)
         assert len(older.choices[0].logprobs.tokens) == 4
         assert older.choices[0].logprobs.text_offset[0] == 0
+
+
+def test_openai_parses_what_a_real_model_says(tiny: str) -> None:
+    """Even one without any sense: a schema, JSON, a regular expression, streamed as well."""
+    with openai.OpenAI(base_url=tiny, api_key="none", max_retries=0) as client:
+        answer = client.chat.completions.parse(
+            model="tiny", messages=ASK, max_tokens=200, temperature=1.5, seed=1, response_format=Person
+        )
+        assert isinstance(answer.choices[0].message.parsed, Person)
+        assert answer.choices[0].finish_reason == "stop"
+        streamed = client.chat.completions.create(
+            model="tiny",
+            messages=ASK,
+            max_tokens=200,
+            temperature=1.5,
+            seed=1,
+            stream=True,
+            extra_body={"guided_json": Person.model_json_schema()},
+        )
+        text = "".join(chunk.choices[0].delta.content or "" for chunk in streamed)
+        assert Person.model_validate_json(text)
+        code = client.completions.create(
+            model="tiny", prompt="a", max_tokens=20, extra_body={"guided_regex": "[A-F]{2}-[0-9]{4}"}
+        )
+        assert re.fullmatch("[A-F]{2}-[0-9]{4}", code.choices[0].text)
+        with pytest.raises(openai.BadRequestError) as refused:
+            client.completions.create(model="tiny", prompt="a", extra_body={"guided_regex": "(a"})
+        assert refused.value.param == "regex"
+    model = ChatOpenAI(base_url=tiny, api_key="none", model="tiny", max_tokens=200, temperature=1.5, seed=2)
+    assert isinstance(model.with_structured_output(Person, method="json_schema").invoke("Who?"), Person)

@@ -101,6 +101,8 @@ def _submit_to_json(message: Submit) -> dict[str, Json]:
         "ignore_eos": sampling.ignore_eos or None,
         "logit_bias": {str(token_id): bias for token_id, bias in sampling.logit_bias.items()} or None,
         "logprobs": sampling.logprobs or None,
+        "json_schema": sampling.json_schema,
+        "regex": sampling.regex,
     }
     return written | {name: value for name, value in optional.items() if value is not None}
 
@@ -177,6 +179,8 @@ def _sampling(fields: Fields) -> Sampling:
         ignore_eos=fields.flag("ignore_eos"),
         logit_bias=_logit_bias(fields),
         logprobs=fields.flag("logprobs"),
+        json_schema=fields.optional_text("json_schema"),
+        regex=fields.optional_text("regex"),
     )
 
 

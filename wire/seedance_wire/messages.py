@@ -109,6 +109,8 @@ class Sampling:
     logit_bias: Mapping[int, float] = field(factory=dict, converter=_frozen_mapping, hash=False)
     logprobs: bool = False
     top_logprobs: int | None = None
+    json_schema: str | None = None
+    regex: str | None = None
 
 
 # ---- client to server

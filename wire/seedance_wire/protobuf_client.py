@@ -211,6 +211,8 @@ def _sampling_to_pb(sampling: Sampling) -> pb.Sampling:
         logit_bias=dict(sampling.logit_bias),
         logprobs=sampling.logprobs,
         top_logprobs=sampling.top_logprobs,
+        json_schema=sampling.json_schema,
+        regex=sampling.regex,
     )
 
 
@@ -291,4 +293,6 @@ def _sampling_from_pb(sampling: pb.Sampling) -> Sampling:
         logit_bias=dict(sampling.logit_bias),
         logprobs=sampling.logprobs,
         top_logprobs=sampling.top_logprobs if "top_logprobs" in present else None,
+        json_schema=sampling.json_schema if "json_schema" in present else None,
+        regex=sampling.regex if "regex" in present else None,
     )

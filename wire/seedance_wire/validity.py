@@ -175,6 +175,8 @@ def _submit(message: Submit) -> None:
     for name in ("stop", "stop_token_ids", "logit_bias"):
         check_count(name, len(getattr(sampling, name)))
     check_texts("stop", sampling.stop)
+    check_text("json_schema", sampling.json_schema)
+    check_text("regex", sampling.regex)
     check_signed("stop_token_ids", sampling.stop_token_ids)
     check_signed("logit_bias", sampling.logit_bias)
 

@@ -107,6 +107,32 @@ def test_asked_for_what_says_nothing_is_let_pass() -> None:
     assert not asked.stream
 
 
+@pytest.mark.parametrize(
+    ("given", "schema", "regex"),
+    [
+        ({"response_format": {"type": "text"}}, None, None),
+        ({"response_format": {"type": "json_object"}}, '{"type":"object"}', None),
+        (
+            {
+                "response_format": {
+                    "type": "json_schema",
+                    "json_schema": {"name": "a", "strict": True, "schema": {"type": "null"}},
+                }
+            },
+            '{"type": "null"}',
+            None,
+        ),
+        ({"guided_json": {"type": "null"}}, '{"type": "null"}', None),
+        ({"guided_json": '{"type": "null"}'}, '{"type": "null"}', None),
+        ({"guided_regex": "a+"}, None, "a+"),
+    ],
+)
+def test_asked_for_a_form_says_which(given: dict[str, Any], schema: str | None, regex: str | None) -> None:
+    """OpenAI's way of saying it, and vLLM's."""
+    sampling = parse(CHAT | given).submits[0].sampling
+    assert (sampling.json_schema, sampling.regex) == (schema, regex)
+
+
 def test_asked_to_end_with_its_client_does() -> None:
     """Our own parameter, beside OpenAI's."""
     submit = parse(CHAT | {"on_disconnect": "cancel", "deadline_ms": 500}).submits[0]
@@ -117,7 +143,15 @@ def test_asked_to_end_with_its_client_does() -> None:
 @pytest.mark.parametrize(
     ("body", "param", "code"),
     [
-        (CHAT | {"response_format": {"type": "json_object"}}, "response_format", "unsupported_parameter"),
+        (CHAT | {"response_format": {"type": "xml"}}, "response_format.type", None),
+        (CHAT | {"response_format": {"type": "json_schema"}}, "response_format.json_schema", None),
+        (
+            CHAT | {"response_format": {"type": "json_schema", "json_schema": {"name": "a"}}},
+            "response_format.json_schema.schema",
+            None,
+        ),
+        (CHAT | {"response_format": {"type": "json_object"}, "guided_json": {}}, "guided_json", None),
+        (CHAT | {"guided_regex": 1}, "guided_regex", None),
         (CHAT | {"tools": [{"type": "function"}]}, "tools", "unsupported_parameter"),
         (CHAT | {"reasoning_effort": "high"}, "reasoning_effort", "unsupported_parameter"),
         (TEXT | {"echo": True}, "echo", "unsupported_parameter"),

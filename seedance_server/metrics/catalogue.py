@@ -157,7 +157,7 @@ _METRICS = (
     _gauge(
         "flow_decision_seconds",
         "From a window's edge to the scheduler's decision, the running step apart; of the newest 4096.",
-        "quantile",
+        "percentile",
     ),
     # ---- admission and tenants
     _gauge("admission_queue_requests", "Requests that wait in line for the engine."),

@@ -200,8 +200,8 @@ def _read_engine(scrape: Scrape, loop: EngineLoop) -> None:
     scrape.put("engine_pauses", counts.pauses)
     scrape.put_distribution("inter_token_latency_seconds", loop.token_intervals)
     decisions = loop.decision_times.statistics()
-    for quantile, seconds in (("0.5", decisions.p50_s), ("0.99", decisions.p99_s), ("1", decisions.max_s)):
-        scrape.put("flow_decision_seconds", seconds, quantile)
+    for percentile, seconds in (("50", decisions.p50_s), ("99", decisions.p99_s), ("100", decisions.max_s)):
+        scrape.put("flow_decision_seconds", seconds, percentile)
 
 
 def _read_journal(scrape: Scrape, journal: Journal) -> None:

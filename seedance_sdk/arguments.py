@@ -6,6 +6,7 @@ Each function takes the argument's name, for the error, and its value.
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
@@ -21,6 +22,7 @@ __all__ = [
     "choice",
     "integer",
     "integers",
+    "json_text",
     "labels",
     "number",
     "request_key",
@@ -81,6 +83,16 @@ def truth(name: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise wrong(name, "True or False", value)
     return value
+
+
+def json_text(name: str, value: object) -> str:
+    """JSON as text, or what becomes some."""
+    if isinstance(value, Mapping):
+        try:
+            return json.dumps(dict(value), allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidRequest(f"{name} can't be written as JSON: {error}", field=name) from None
+    return text(name, value)
 
 
 def texts(name: str, value: object) -> tuple[str, ...]:

@@ -66,6 +66,10 @@ class SamplingOptions(TypedDict, total=False):
     """Whether each piece carries the log probabilities of its tokens."""
     top_logprobs: int | None
     """How many alternatives each log probability carries; needs ``logprobs``."""
+    json_schema: str | Mapping[str, object] | None
+    """A JSON schema, or its text, that the answer is to be valid under; not beside ``regex``."""
+    regex: str | None
+    """A regular expression that the whole answer is to match."""
 
 
 @runtime_checkable

@@ -17,6 +17,7 @@ from seedance_sdk.arguments import (
     choice,
     integer,
     integers,
+    json_text,
     labels,
     number,
     request_key,
@@ -243,6 +244,8 @@ _SAMPLING: dict[str, Callable[[str, object], Any]] = {
     "logit_bias": biases,
     "logprobs": truth,
     "top_logprobs": integer,
+    "json_schema": json_text,
+    "regex": text,
 }
 
 

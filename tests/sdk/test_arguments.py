@@ -36,3 +36,14 @@ def test_labels_are_a_copy_that_nobody_changes() -> None:
     given["user"] = 8
     assert labels == {"user": 7}
     assert isinstance(labels, MappingProxyType)
+
+
+def test_json_of_a_mapping_is_its_text() -> None:
+    """A schema may be given as it is written in Python; text is left as it is."""
+    assert arguments.json_text("json_schema", {"type": "null"}) == '{"type": "null"}'
+    assert arguments.json_text("json_schema", " {} ") == " {} "
+    for value in ({"a": float("nan")}, {"a": object()}):
+        with pytest.raises(InvalidRequest):
+            arguments.json_text("json_schema", value)
+    with pytest.raises(TypeError):
+        arguments.json_text("json_schema", [1])

@@ -8,14 +8,12 @@ from __future__ import annotations
 import functools
 import os
 import sys
-import threading
 from collections.abc import Sequence
 
 import structlog
 import trio
 
 from seedance_server.config_command import run_config_command
-from seedance_server.decode_thread import THREAD_NAME
 from seedance_server.engine.errors import EngineError
 from seedance_server.errors import StartupError
 from seedance_server.given_settings import make_config, read_given
@@ -39,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: The command line without the program's name; None for the process's own.
 
     Returns:
-        The exit status.
+        The exit status, where nothing was served; after that the process ends here.
     """
     given = sys.argv[1:] if arguments is None else arguments
     try:
@@ -56,12 +54,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (StartupError, EngineError) as error:
         sys.stderr.write(f"seedance-server: error: {printable(str(error), _LINE_CHARS)}\n")
         return 2
-    if any(thread.name == THREAD_NAME for thread in threading.enumerate()):
-        # Still loading, or stuck in a step. The interpreter can't be taken down beside native code at work.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(0)
-    return 0
+    # All is closed and said. Taking the interpreter down would free a model piece by piece, which takes
+    # seconds, and can't be done at all beside native code that still loads or is stuck in a step.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -47,3 +47,13 @@ def test_main_explains_itself(flag, capsys) -> None:
         command.main([flag])
     assert caught.value.code == 0
     assert "seedance-server" in capsys.readouterr().out
+
+
+def test_main_ends_the_process_itself_once_it_has_served(monkeypatch, capsys) -> None:
+    """A model is freed by the system at once, not by the interpreter in seconds."""
+    left = []
+    monkeypatch.setattr(command.trio, "run", lambda _serve: None)
+    monkeypatch.setattr(command.os, "_exit", left.append)
+    command.main(["--model-path", "m"])
+    structlog.reset_defaults()
+    assert left == [0]

@@ -33,7 +33,7 @@ class AsyncSeedanceClient(ClientFace):
             async for chunk in stream:
                 print(chunk.delta, end="", flush=True)
 
-    It connects at the first request and carries all streams over one connection. When that is lost it
+    It connects at the first request and carries all streams over few connections. When one is lost it
     connects again by itself, with growing, jittered waits, and all streams go on where they were. Only a
     first connection that fails is reported at once: the address or the key may be wrong. Any number of tasks
     may use it at once.

@@ -18,7 +18,10 @@ from seedance_wire.messages import Submit
 from tests.sdk.tcp_server import served
 
 ROOT = Path(__file__).parents[2]
-TOPICS = ("quick-start", "conversations", "resume", "errors", "back-pressure", "asyncio", "testing")
+TOPICS = (
+    *("quick-start", "conversations", "resume", "errors", "back-pressure", "asyncio"),
+    *("endpoints", "latency", "testing"),
+)
 PAGES = [ROOT / "docs" / f"{topic}.md" for topic in TOPICS] + [ROOT / "seedance_sdk" / "README.md"]
 ADDRESS = "ws://localhost:8080/v1/chat"
 

@@ -32,6 +32,7 @@ from seedance_server.metrics.state import Serving, StateCollector
 from seedance_server.request_head import RequestHead, read_head
 from seedance_server.request_log import RequestLog
 from seedance_server.request_watch import Observer
+from seedance_server.tls import Tls, TlsStatistics
 from seedance_server.tracing import Traces, TraceStatistics
 from seedance_server.upgrade import CHAT_PATH, HttpAnswer, Upgrade, check_upgrade, ticket_of
 from seedance_server.websockets import WebSockets
@@ -101,6 +102,7 @@ class FrontDoor:
         gate: Who may come in.
         registry: Where metrics are registered; None for one of its own.
         traces: Where spans go; None for nowhere.
+        tls: What encrypts its connections; None for plain ones.
 
     Attributes:
         house: What is behind it.
@@ -115,6 +117,7 @@ class FrontDoor:
         gate: Gate,
         registry: CollectorRegistry | None = None,
         traces: Traces | None = None,
+        tls: Tls | None = None,
     ) -> None:
         self._config = config
         self._gate = gate
@@ -132,6 +135,7 @@ class FrontDoor:
             readiness=self.house.readiness,
             outcomes=self.house.metrics.requests.outcomes,
             traces=TraceStatistics if traces is None else traces.statistics,
+            tls=TlsStatistics if tls is None else tls.statistics,
             most_tenants=config.metrics_tenants,
         )
         self.house.metrics.read(self._state)

@@ -113,7 +113,7 @@ async def _serve(
     gate = Gate(api_key=config.api_key, path=config.keys_path)
     tls = Tls.of(config)
     traces = open_traces(config.otlp_endpoint)
-    door = FrontDoor(config, gate, traces=traces)
+    door = FrontDoor(config, gate, traces=traces, tls=tls)
     listeners = await listen(config.host, config.port)
     serve_stream = door.serve_stream if tls is None else tls.under(door.serve_stream)
     reception = Reception(listeners, door.lobby, serve_stream)

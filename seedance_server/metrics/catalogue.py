@@ -176,6 +176,10 @@ _METRICS = (
     _counter(
         "connections_refused", "Connections and HTTP requests turned away at the door, by reason.", "reason"
     ),
+    _counter("tls_handshakes_refused", "TLS handshakes turned away, by reason.", "reason"),
+    _counter(
+        "tls_reloads", "Certificates read after the first: good, or failed and the old one stays.", "outcome"
+    ),
     _counter("connections_closed", "WebSockets that are over, by close code.", "code"),
     _counter("http_requests", "HTTP requests that came, those refused included."),
     _gauge("websockets", "WebSockets open."),

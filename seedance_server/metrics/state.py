@@ -28,6 +28,7 @@ from seedance_server.metrics.tenant_labels import label_tenants
 from seedance_server.readiness import Cause, Readiness
 from seedance_server.request_watch import Outcome
 from seedance_server.session_registry import SessionRegistry
+from seedance_server.tls import TlsStatistics
 from seedance_server.tracing import TraceStatistics
 from seedance_server.watchdog import Watchdog
 
@@ -75,6 +76,7 @@ class StateCollector(Collector):
         readiness: Asked whether the server is ready.
         outcomes: Requests that are over, as `RequestMetrics` counts them.
         traces: Asked what became of spans.
+        tls: Asked about handshakes.
         most_tenants: Tenants that have series of their own.
 
     Attributes:
@@ -90,6 +92,7 @@ class StateCollector(Collector):
         readiness: Callable[[], Readiness],
         outcomes: Mapping[tuple[Outcome, bool], int],
         traces: Callable[[], TraceStatistics],
+        tls: Callable[[], TlsStatistics],
         most_tenants: int,
     ) -> None:
         self.serving: Serving | None = None
@@ -99,6 +102,7 @@ class StateCollector(Collector):
         self._readiness = readiness
         self._outcomes = outcomes
         self._traces = traces
+        self._tls = tls
         self._most_tenants = most_tenants
 
     def describe(self) -> Iterable[Family]:
@@ -139,6 +143,9 @@ class StateCollector(Collector):
         scrape.put("lobby_connections", door.lobby)
         scrape.put_each("connections_refused", door.refusals)
         scrape.put_each("connections_closed", door.closes)
+        tls = self._tls()
+        scrape.put_each("tls_handshakes_refused", tls.refused)
+        scrape.put_each("tls_reloads", {"good": tls.reloads, "failed": tls.failed_reloads})
         hearts = self._heartbeats()
         scrape.put("heartbeats_sent", hearts.sent)
         scrape.put("heartbeats_answered", hearts.answered)

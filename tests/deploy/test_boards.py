@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import yaml
 from seedance_server.config import Config
 from seedance_server.metrics.catalogue import CATALOGUE
 from seedance_server.testing import serve_in_memory
+from seedance_server.tls import TlsStatistics
 from tests.server.metrics.scraping import scrape
 from tests.server.wire_client import wire_client
 
@@ -54,6 +56,7 @@ async def samples(autojump_clock):
             await client.until_end()
         await trio.sleep(1)
         server.door.house.refusals["overloaded"] += 1
+        server.door._state._tls = lambda: TlsStatistics(refused=Counter({"no TLS 1.3": 1}))
         return scrape(server)
 
 

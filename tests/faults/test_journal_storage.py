@@ -180,9 +180,11 @@ async def test_full_disk_at_any_size_loses_nothing_acknowledged(path: Path, auto
                         await journal.append("s", 1, 1, frames)
                     except JournalFull:
                         assert journal.trouble() is None
+                        assert journal.shortage() == "the journal's disk is full"
                         refusals += 1
                         vfs.capacity = lambda: float("inf")
                     else:
+                        assert journal.shortage() is None
                         acknowledged += 1
         _check_whole(path, acknowledged)
     assert refusals >= FAULTS // 2

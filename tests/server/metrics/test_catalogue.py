@@ -6,6 +6,7 @@ import trio
 
 from seedance_server.metrics.catalogue import CATALOGUE
 from seedance_server.testing import serve_in_memory
+from seedance_server.tls import TlsStatistics
 from tests.server.metrics.page import PAGE, rewritten
 from tests.server.metrics.scraping import scrape
 from tests.server.wire_client import wire_client
@@ -25,12 +26,15 @@ def test_catalogue_names_and_explains_each_metric_as_prometheus_would_have_it() 
 
 async def test_catalogue_and_a_scrape_hold_the_same_metrics(autojump_clock) -> None:
     """Nothing is promised that isn't there, nothing is there that isn't explained."""
+    tls = TlsStatistics()
     async with serve_in_memory() as server:
+        server.door._state._tls = lambda: tls
         async with wire_client(server.connect()) as client:
             await client.submit()
             await client.until_end()
         await trio.sleep(1)
         server.door.house.refusals["overloaded"] += 1
+        tls.refused["no TLS 1.3"] += 1
         seen = {}
         for name, *labels in scrape(server):
             if name.startswith("seedance:"):

@@ -30,7 +30,7 @@ from seedance_wire.messages import (
     Submit,
 )
 
-__all__: list[str] = []
+__all__ = ["cut_at"]
 
 _PIECES = ("one ", "zwei ", "שלוש ", "四 ", "five ", "😀")
 _TEXT = "".join(_PIECES)
@@ -39,7 +39,7 @@ _CUT_S = 5.0
 _KEYS = "SUBMITs of one request came with different keys: a cut would start it twice"
 
 
-async def _cut_at(stage: ClientStage, cut_after: int) -> bool:
+async def cut_at(stage: ClientStage, cut_after: int) -> bool:
     """One answer with a cut at this byte; returns whether the cut came at all.
 
     A client may report that its very first connection failed: then nothing may have been submitted.
@@ -80,14 +80,14 @@ async def _cut_at(stage: ClientStage, cut_after: int) -> bool:
 async def client_survives_a_cut_at_some_bytes(stage: ClientStage) -> None:
     """Cut at a few bytes: it comes back, and its application gets each piece once."""
     for cut_after in (1, 60, 200, 333, 420, 500):
-        await _cut_at(stage, cut_after)
+        await cut_at(stage, cut_after)
 
 
 @check("Sessions", is_long=True)
 async def client_survives_a_cut_at_every_byte(stage: ClientStage) -> None:
     """Cut at byte n, for every n up to the last: it comes back, and its application gets each piece once."""
     cut_after = 1
-    while await _cut_at(stage, cut_after):
+    while await cut_at(stage, cut_after):
         cut_after += 1
     require(cut_after > 300, f"only {cut_after} bytes could be cut")
 

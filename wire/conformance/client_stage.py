@@ -16,6 +16,7 @@ from trio_websocket import ConnectionClosed, WebSocketRequest, wrap_server_strea
 
 from conformance.peer import CheckFailed, Closed, CutStream, Peer, require
 from conformance.subject import Refusal, Subject
+from seedance_wire.capabilities import agreed_capabilities
 from seedance_wire.connection import Connection
 from seedance_wire.messages import (
     Accepted,
@@ -113,6 +114,7 @@ class ClientStage:
     Attributes:
         subject: The client under test.
         subprotocol: Which one it is to use.
+        capabilities: Those that this server agrees to where the client offers them.
         epoch: Of the newest connection.
         last_sequence_id: The client's highest number that this server has kept.
     """
@@ -126,6 +128,7 @@ class ClientStage:
     ) -> None:
         self.subject = subject
         self.subprotocol = subprotocol
+        self.capabilities: tuple[str, ...] = ()
         self.epoch = 0
         self.last_sequence_id = 0
         self.streams = 0
@@ -199,11 +202,12 @@ class ClientStage:
             self.last_sequence_id = self.streams = 0
             welcome.setdefault("session_id", f"{SESSION}-again")
         self.epoch += 1
-        facts = {
+        facts: dict[str, Any] = {
             "epoch": self.epoch,
             "session_present": present,
             "last_sequence_id": self.last_sequence_id,
             "minor_version": 0,
+            "capabilities": agreed_capabilities(hello.capabilities, self.capabilities),
         }
         await peer.say(evolve(_WELCOME, **(facts | welcome)))
         return hello

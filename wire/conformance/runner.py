@@ -13,7 +13,13 @@ from typing import Any, Self, TypeVar
 import trio
 from attrs import frozen
 
-from conformance import client_checks, client_session_checks, server_checks, server_session_checks
+from conformance import (
+    capability_checks,
+    client_checks,
+    client_session_checks,
+    server_checks,
+    server_session_checks,
+)
 from conformance.checks import EVERY, Check, Role, checks
 from conformance.client_stage import client_stage
 from conformance.peer import CheckFailed
@@ -22,7 +28,13 @@ from conformance.subject import Refusal, Subject, SubjectBroken, running_subject
 
 __all__ = ["CHECK_MODULES", "Outcome", "Result", "run"]
 
-CHECK_MODULES = (client_checks, client_session_checks, server_checks, server_session_checks)
+CHECK_MODULES = (
+    client_checks,
+    client_session_checks,
+    server_checks,
+    server_session_checks,
+    capability_checks,
+)
 """Importing them registers the checks."""
 
 START_S = 60.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 
 from conformance.checks import EVERY, check
 from conformance.peer import Closed, is_last, require, text_of
@@ -22,7 +23,7 @@ from seedance_wire.messages import (
     Welcome,
 )
 
-__all__: list[str] = []
+__all__ = ["cut_at"]
 
 _PROMPT = "one |zwei |שלוש |四 |five |😀"
 _TEXT = _PROMPT.replace("|", "")
@@ -31,8 +32,9 @@ _TEXT = _PROMPT.replace("|", "")
 class _Reader:
     """A client that survives cuts: what it applied, and what it must ask for again."""
 
-    def __init__(self, stage: ServerStage) -> None:
+    def __init__(self, stage: ServerStage, capabilities: Sequence[str]) -> None:
         self._stage = stage
+        self._capabilities = tuple(capabilities)
         self._welcome: Welcome | None = None
         self._stream_id = 0
         self._applied = 0
@@ -45,7 +47,7 @@ class _Reader:
         try:
             peer = await self._stage.connect(cut_after)
             streams = 1 if self._stream_id else 0
-            welcome = await peer.greet(self._welcome, streams=streams)
+            welcome = await peer.greet(self._welcome, streams=streams, capabilities=self._capabilities)
             if self._welcome is not None:
                 require(welcome.session_present, "the session is gone")
                 require(welcome.epoch > self._welcome.epoch, "the epoch is no higher than before")
@@ -75,9 +77,9 @@ class _Reader:
             self.is_done = is_last(event)
 
 
-async def _cut_at(stage: ServerStage, cut_after: int) -> bool:
+async def cut_at(stage: ServerStage, cut_after: int, capabilities: Sequence[str] = ()) -> bool:
     """One answer with a cut at this byte; returns whether the cut came at all."""
-    reader = _Reader(stage)
+    reader = _Reader(stage, capabilities)
     await reader.converse(cut_after)
     if reader.is_done:
         return False
@@ -90,14 +92,14 @@ async def _cut_at(stage: ServerStage, cut_after: int) -> bool:
 async def server_survives_a_cut_at_some_bytes(stage: ServerStage) -> None:
     """Cut at a few bytes: the session is there, and all frames come, each once, from where they broke off."""
     for cut_after in (100, 250, 333, 420, 500, 580):
-        await _cut_at(stage, cut_after)
+        await cut_at(stage, cut_after)
 
 
 @check("Sessions", is_long=True)
 async def server_survives_a_cut_at_every_byte(stage: ServerStage) -> None:
     """Cut at byte n, for every n up to the last: all frames come, each once, from where they broke off."""
     cut_after = 1
-    while await _cut_at(stage, cut_after):
+    while await cut_at(stage, cut_after):
         cut_after += 1
     require(cut_after > 300, f"only {cut_after} bytes could be cut")
 

@@ -70,7 +70,7 @@ class _Commands:
             "name": "seedance-sdk",
             "roles": ["client"],
             "subprotocols": ["seedance.v1", "seedance.v1.json"],
-            "features": ["cancel", "report"],
+            "features": ["cancel", "pieces", "report", "zstd"],
         }
 
     async def connect(self, given: Mapping[str, Any]) -> dict[str, Any]:

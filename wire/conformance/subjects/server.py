@@ -40,7 +40,7 @@ class _Commands:
             "name": "seedance-server",
             "roles": ["server"],
             "subprotocols": ["seedance.v1", "seedance.v1.json", "seedance.v1.raw"],
-            "features": ["events", "restart"],
+            "features": ["events", "pieces", "restart", "zstd"],
         }
 
     def serve(self, _: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ make an endpoint weigh more, slower ones less. Must not know of connections: tim
 from __future__ import annotations
 
 import math
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
@@ -170,7 +170,7 @@ class EdgeRouter:
     def __init__(self, edges: Edges) -> None:
         self._edges = edges
         self._standings = {edge.url: _Standing(edge) for edge in edges.edges}
-        self._kept: OrderedDict[Affinity, tuple[str, float]] = OrderedDict()  # endpoint, and until when
+        self._kept: dict[Affinity, tuple[str, float]] = {}  # endpoint and until when; used last comes last
 
     def choose(self, affinity: Affinity, now_s: float, wait_s: Callable[[str], float]) -> str:
         """Returns the URL of the endpoint to connect to.
@@ -185,7 +185,7 @@ class EdgeRouter:
         if kept is not None:
             url, until_s = kept
             if wait_s(url) <= 0 and (now_s < until_s or self._standings[url].locked):
-                self._kept.move_to_end(affinity)
+                self._kept[affinity] = self._kept.pop(affinity)
                 return url
         for tier in self._tiers(affinity):
             for url in ranking(affinity.text, {url: self._standings[url].weight for url in tier}):
@@ -204,10 +204,10 @@ class EdgeRouter:
         yield [edge.url for edge in edges]
 
     def _keep(self, affinity: Affinity, url: str, now_s: float) -> None:
+        self._kept.pop(affinity, None)
         self._kept[affinity] = url, now_s + self._edges.sticky_s.get(affinity.protocol, OTHER_STICKY_S)
-        self._kept.move_to_end(affinity)
         if len(self._kept) > MAX_KEPT:
-            self._kept.popitem(last=False)
+            del self._kept[next(iter(self._kept))]
 
     def note_handshake(self, url: str, seconds: float, *, alpn_matched: bool | None) -> None:
         """A connection was opened.
@@ -227,8 +227,8 @@ class EdgeRouter:
         standing.factor = min(MOST, standing.factor * RISE) if good else max(LEAST, standing.factor / RISE)
 
     def statistics(self) -> tuple[EdgeStatistics, ...]:
-        """Every endpoint, in the order given."""
-        kept = [url for url, _ in self._kept.values()]
+        """Every endpoint, in the order given. Any thread may ask."""
+        kept = [url for url, _ in tuple(self._kept.values())]
         return tuple(
             EdgeStatistics(
                 url=url,

@@ -96,7 +96,7 @@ class Pool(Generic[M]):
     @property
     def may_open(self) -> bool:
         """Whether there may be another connection."""
-        return self._connections < self._max_connections
+        return sum(map(_takes_up_a_connection, self._members)) < self._max_connections
 
     def choose(self) -> M | None:
         """Returns where the next request goes, or None for a new one, or to wait where there may be none.
@@ -147,17 +147,14 @@ class Pool(Generic[M]):
 
     # ---- numbers
 
-    @property
-    def _connections(self) -> int:
-        return sum(_takes_up_a_connection(member) for member in self._members)
-
     def statistics(self) -> PoolStatistics:
-        """What there is now, and what was."""
+        """What there is now, and what was. Any thread may ask."""
+        members = tuple(self._members)
         return PoolStatistics(
-            connections=self._connections,
-            idle=sum(member.connected and not member.load for member in self._members),
-            sessions=len(self._members),
-            load=sum(member.load for member in self._members),
+            connections=sum(map(_takes_up_a_connection, members)),
+            idle=sum(member.connected and not member.load for member in members),
+            sessions=len(members),
+            load=sum(member.load for member in members),
             opened=self._opened,
             closed_idle=self._closed_idle,
         )

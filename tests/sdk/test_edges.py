@@ -64,9 +64,7 @@ def test_keys_are_shared_by_weight() -> None:
 
 def test_region_is_preferred_and_left_where_nothing_of_it_can_be_used() -> None:
     """A hint, no wall: another region is better than no answer."""
-    router = EdgeRouter(
-        Edges([Edge(url=A, region="eu"), Edge(url=B, region="us"), Edge(url=C, region="eu")])
-    )
+    router = EdgeRouter(Edges([Edge(url=A, region="eu"), Edge(url=B, region="us"), Edge(url=C, region="eu")]))
     europeans = [Affinity(key=str(number), region="eu") for number in range(50)]
     assert {choose(router, each) for each in europeans} == {A, C}
     assert {choose(router, each, away={A, C}) for each in europeans} == {B}

@@ -211,6 +211,21 @@ def test_face_reports(play: Play) -> None:
     play(scenario)
 
 
+def test_face_tells_its_latency_connections_and_endpoints(play: Play) -> None:
+    """Without waiting, whatever the loop: the figures are for any thread to read."""
+
+    async def scenario(make: Make) -> None:
+        async with make(ScriptedServer(Answer("a", "b"))) as client:
+            await client.complete(prompt="x")
+            report = client.latency.report()
+            assert (report.answers.finished, report.answers.ttft.count, report.answers.itl.count) == (1, 1, 1)
+            assert (client.statistics().connections, client.statistics().opened) == (1, 1)
+            (endpoint,) = client.endpoints
+            assert (endpoint.circuit, endpoint.routing.handshakes) == (CircuitState.CLOSED, 1)
+
+    play(scenario)
+
+
 def test_face_holds_conversations(play: Play) -> None:
     """Turns continue each other, over a cut too, and are told again to a server that forgot them."""
 

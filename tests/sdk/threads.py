@@ -15,7 +15,7 @@ __all__ = ["Clothed", "run"]
 T = TypeVar("T")
 
 # What returns a value on every face, without ``await``.
-PLAIN = {"cancel", "conversation", "detach", "events", "report"}
+PLAIN = {"cancel", "conversation", "detach", "events", "report", "statistics"}
 
 
 class Clothed:

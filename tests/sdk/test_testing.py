@@ -173,7 +173,7 @@ EXAMPLES = [
 
 
 @pytest.mark.slow  # real clock: a reconnect waits up to a quarter of a second
-@pytest.mark.parametrize("example", EXAMPLES, ids=["bookmark", "reports", "testing"])
+@pytest.mark.parametrize("example", EXAMPLES, ids=["bookmark", "reports", "latency", "testing"])
 def test_example_of_the_readme_runs_as_written(example: str) -> None:
     """What the package's page shows is true."""
     exec(compile(example, "README.md", "exec"), {})

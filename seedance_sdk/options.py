@@ -124,8 +124,8 @@ class Options(SamplingOptions, ResumeOptions, total=False):
     allow_fingerprint_change: bool
     """Let the answer be finished by another model, or another version of it, than began it."""
     traceparent: str | None
-    """The trace that the request belongs to, as W3C Trace Context writes it: ``00-<trace>-<parent>-<flags>``. A
-    server with ``--otlp-endpoint`` makes its span a child of that one. With OpenTelemetry,
+    """The trace that the request belongs to, as W3C Trace Context writes it: ``00-<trace>-<parent>-<flags>``.
+    A server with ``--otlp-endpoint`` makes its span a child of that one. With OpenTelemetry,
     ``opentelemetry.propagate.inject(carrier)`` puts it into ``carrier["traceparent"]``."""
     parse_special: bool
     """Let control-token text in the input become control tokens. Only for input that you wrote yourself."""

@@ -20,11 +20,17 @@ from seedance_sdk.generation import Generation
 from seedance_sdk.testing import Answer, Cut, ScriptedServer
 from seedance_wire.messages import (
     Ack,
+    AckLevel,
     Cancel,
+    Checkpoint,
     Durability,
     FinishReason,
+    Flow,
+    FlowAction,
     GoAway,
+    Phase,
     ResumeFailure,
+    Status,
     Submit,
 )
 from tests.sdk.hand_server import FOREVER, HandServer, asked, begin, delta, final, opened
@@ -295,3 +301,30 @@ async def test_request_that_crosses_goaway_may_be_tried_elsewhere() -> None:
             await server.say(GoAway(reason="restart"))
             await server.say(final(1, 1, ""))
         assert results == [None]
+
+
+async def test_takes_no_word_about_a_stream_for_progress_but_its_pieces(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """A server that greets, resumes, explains and hangs up is not hammered either."""
+    server = HandServer()
+    async with opened(server) as session:
+        generation = await begin(session, server)
+        for _ in range(8):
+            server.cut()
+            await server.again()
+            await server.resume()
+            for said in (
+                Status(stream_id=1, phase=Phase.QUEUED, position=1),
+                Flow(stream_id=1, action=FlowAction.RUN, window=32),
+                Checkpoint(sequence_id=1, timestamp_ms=1, ack_level=AckLevel.COMMITTED),
+            ):
+                await server.say(said)
+            await trio.testing.wait_all_tasks_blocked()
+        waits = [
+            later - earlier
+            for earlier, later in zip(server.dialed_at[1:], server.dialed_at[2:], strict=False)
+        ]
+        assert waits == pytest.approx([0.25, 1.5, 3, 6, 12, 21, 35])
+        await server.say(final(1, 1, ""))
+        assert await rest_of(generation) == ""

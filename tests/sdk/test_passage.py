@@ -55,7 +55,7 @@ def test_asyncio_passage_leads_to_trio() -> None:
         await asyncio.to_thread(portal.start)
         passage = AsyncioPassage(portal)
         assert await passage.call(thread) == "trio"
-        assert passage.read(lambda: trio.lowlevel.in_trio_run())
+        assert passage.read(trio.lowlevel.in_trio_run)
         await asyncio.to_thread(portal.close)
 
     asyncio.run(main())

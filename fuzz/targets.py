@@ -177,7 +177,6 @@ def pieces(data: bytes) -> None:
             numbered = {id(frame) for frame in envelope.frames}
             for frame in reader.frames(envelope):
                 if isinstance(frame, Missing):
-                    next_ids.pop(frame.stream_id, None)
                     continue
                 if id(frame) not in numbered:
                     assert frame.id == next_ids[frame.stream_id]

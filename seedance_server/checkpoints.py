@@ -68,13 +68,13 @@ class Checkpoints:
         self._news.set()
 
     def push(self, stream_id: int) -> None:
-        """Says what is new of the client's messages and of one stream, now.
+        """Says what is new, now: a stream is about to end, and its end tells its digest.
 
         Raises:
             OutboxClosed: As from `Outbox.put_control`.
         """
-        entry = self._streams.pop(stream_id, None)
-        self._say(() if entry is None else (entry,))
+        self._streams.pop(stream_id, None)
+        self._say(self._due())
 
     def _say(self, streams: tuple[StreamCheckpoint, ...]) -> None:
         sequence_id = self._session.last_sequence_id

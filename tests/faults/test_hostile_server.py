@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 
 import pytest
 import trio
@@ -15,6 +16,7 @@ from seedance_sdk.reconnect import Reaction, reaction_to
 from seedance_wire.compression import longest_packed
 from seedance_wire.errors import CloseCode
 from seedance_wire.messages import Durability, Hello
+from tests.compression_bombs import BOMBS
 from tests.sdk.hand_server import FOREVER, HandServer, asked, begin, delta, final, opened, running
 from tests.sdk.raw_server import BINARY, CLOSE, PING, PONG, TEXT, RawServer, connected, frame
 
@@ -283,3 +285,22 @@ async def test_session_server_that_never_answers_hello_is_given_up(
         with pytest.raises(ConnectFailed, match="HELLO within 10 s"):
             await session.submit(asked(), FOREVER)
         assert trio.current_time() - began == pytest.approx(10)
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+async def test_bomb_ends_the_connection_and_costs_no_memory(
+    bomb: str, autojump_clock: trio.testing.MockClock
+) -> None:
+    """A server's message that unfolds to more than it may is a typed error, like any that is too long."""
+    data, code = BOMBS[bomb]
+    server = HandServer()
+    async with opened(server) as session:
+        generation = await begin(session, server)
+        tracemalloc.start()
+        await server.wire.to_client.send(data)
+        with pytest.raises(ProtocolError):
+            await generation.receive()
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+        tracemalloc.stop()
+        await trio.testing.wait_all_tasks_blocked()
+        assert server.wire.client_close_code == code

@@ -7,6 +7,7 @@ bound. The versions are asserted with the inputs: an upgrade is a decision, made
 from __future__ import annotations
 
 import importlib.metadata
+import tracemalloc
 from contextlib import asynccontextmanager
 
 import pytest
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 import seedance_server.websockets
 from seedance_server.testing import ScriptedEngine, serve_in_memory
 from seedance_wire.compression import longest_packed
+from tests.compression_bombs import BOMBS
 from tests.server.attacks import (
     BINARY,
     CLOSE,
@@ -351,3 +353,22 @@ def test_attack_bytes_are_what_they_claim() -> None:
     assert message_bytes.__doc__
     assert frame(BINARY, b"ab") == b"\x82\x82\0\0\0\0ab"
     assert len(OVERSIZE) == 262_145 + 14
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+async def test_bomb_closes_its_own_connection_and_costs_no_memory(autojump_clock, bomb: str) -> None:
+    """A message that unfolds to more than it may: refused with its code, others go on."""
+    data, code = BOMBS[bomb]
+    async with surviving() as server, wire_client(server.connect()) as attacker:
+        tracemalloc.start()
+        await attacker.websocket.send_message(data)
+        assert await attacker.close_code() == code
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+        tracemalloc.stop()
+
+
+async def test_bomb_is_bytes_to_who_agreed_on_no_compression(autojump_clock) -> None:
+    """Nothing is unfolded for a client that did not offer it."""
+    async with surviving() as server, wire_client(server.connect(), capabilities=()) as attacker:
+        await attacker.websocket.send_message(BOMBS["64 MiB in a narrow window"][0])
+        assert await attacker.close_code() == 4400

@@ -27,6 +27,7 @@ from seedance_sdk.route import Route
 from seedance_sdk.session import Session
 from seedance_sdk.transport import Transport
 from seedance_wire.bookmark import Bookmark
+from seedance_wire.capabilities import agreed_capabilities
 from seedance_wire.connection import Connection, InvalidSubmit
 from seedance_wire.envelope import Gap
 from seedance_wire.messages import (
@@ -185,6 +186,7 @@ class HandServer:
                 last_sequence_id=self._last_sequence_id,
                 model="m",
                 limits=self.limits,
+                capabilities=agreed_capabilities(hello.capabilities, self.connection.capabilities),
             )
         )
         return hello

@@ -68,6 +68,30 @@ async def test_peer_sends_what_is_ready_as_one_message(autojump_clock) -> None:
         assert client.messages - len(client.checkpoints) < 20 + 1 + 2 * 13
 
 
+@pytest.mark.parametrize(
+    ("offered", "compression", "agreed"),
+    [
+        (None, "auto", ("pieces", "zstd")),
+        (None, "off", ("pieces",)),
+        (("zstd", "later"), "auto", ("zstd",)),
+        ((), "auto", ()),
+    ],
+)
+async def test_peer_agrees_on_what_both_can_do(
+    autojump_clock, offered: tuple[str, ...] | None, compression: str, agreed: tuple[str, ...]
+) -> None:
+    """And every client gets the same answer, whatever it can read."""
+    engine = ScriptedEngine(["שלום", " עולם"] * 40)
+    async with (
+        serve_in_memory(engine, config=Config(model_path="scripted", compression=compression)) as server,
+        wire_client(server.connect(), capabilities=offered) as client,
+    ):
+        assert client.welcome.capabilities == agreed
+        await client.submit()
+        await client.accepted()
+        assert (await client.until_end())[0] == "שלום עולם" * 40
+
+
 async def test_peer_waits_for_hello_only_so_long(autojump_clock) -> None:
     """A client that says nothing is closed with 4408, HELLO or not being its business."""
     async with serve_in_memory() as server, wire_client(server.connect(), hello=False) as client:
@@ -217,7 +241,7 @@ async def test_peer_told_to_go_away_ends_with_its_last_stream(autojump_clock) ->
         serve_in_memory(
             ScriptedEngine(["x"] * 30), config=Config(model_path="m", reconnect_to="wss://other/v1/chat")
         ) as server,
-        wire_client(server.connect()) as busy,
+        wire_client(server.connect(), capabilities=()) as busy,
         wire_client(server.connect()) as idle,
         trio.open_nursery() as nursery,
     ):
@@ -277,7 +301,7 @@ async def test_peer_of_a_tenant_over_its_bandwidth_gets_everything_slowly(autoju
                     break
                 text += event.text if isinstance(event, Delta) else ""
         assert text == "".join(pieces)
-        sent = 500 + 60 * 115
+        sent = 500 + 60 * 109
         assert (sent - 500) / 500 - 2 < trio.current_time() - began_s < sent / 500 + 2
         assert max(later - earlier for earlier, later in pairwise(arrivals_s)) < 1
 

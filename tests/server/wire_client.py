@@ -42,9 +42,12 @@ class WireClient:
 
     welcome: Welcome
 
-    def __init__(self, websocket: WebSocketConnection, subprotocol: str) -> None:
+    def __init__(
+        self, websocket: WebSocketConnection, subprotocol: str, capabilities: Sequence[str] | None = None
+    ) -> None:
         self.websocket = websocket
         self.connection = Connection(Role.CLIENT, subprotocol)
+        self.capabilities = self.connection.capabilities if capabilities is None else tuple(capabilities)
         self.acks = True
         self._taken: dict[int, int] = {}
         self.checkpoints: list[Checkpoint] = []
@@ -73,10 +76,16 @@ class WireClient:
     async def hello(self, former: Welcome | None = None, known: int = 1) -> Welcome:
         """Says HELLO; with a former WELCOME to come back to its session, where so many streams are."""
         if former is None:
-            await self.send(Hello(sdk_name="test"))
+            await self.send(Hello(sdk_name="test", capabilities=self.capabilities))
         else:
             self.connection.know_streams(known)
-            await self.send(Hello(session_id=former.session_id, resume_token=former.resume_token))
+            await self.send(
+                Hello(
+                    session_id=former.session_id,
+                    resume_token=former.resume_token,
+                    capabilities=self.capabilities,
+                )
+            )
         welcome = await self.receive()
         assert isinstance(welcome, Welcome)
         self.welcome = welcome
@@ -161,13 +170,17 @@ async def wire_client(
     former: Welcome | None = None,
     known: int = 1,
     target: str = "/v1/chat",
+    capabilities: Sequence[str] | None = None,
 ) -> AsyncIterator[WireClient]:
-    """Upgrades `stream` and says HELLO, as who was welcomed before if given; leaving the block cuts it."""
+    """Upgrades `stream` and says HELLO, as who was welcomed before if given; leaving the block cuts it.
+
+    It offers these capabilities, or all.
+    """
     async with trio.open_nursery() as nursery:
         websocket = await wrap_client_stream(
             nursery, stream, "localhost", target, subprotocols=[subprotocol], extra_headers=headers
         )
-        client = WireClient(websocket, subprotocol)
+        client = WireClient(websocket, subprotocol, capabilities)
         if hello:
             await client.hello(former, known)
         yield client

@@ -91,6 +91,7 @@ def test_forgotten_stream_begins_anew() -> None:
     written(made, delta(2, "שלום"))
     made.forget(1)
     assert written(made, delta(3, "לום")).frames == (delta(3, "לום"),)
+    assert written(made, delta(4, "a")).stream_ids == (1,)
 
 
 def test_draft_that_is_not_committed_changes_nothing() -> None:

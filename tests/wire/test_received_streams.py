@@ -97,5 +97,19 @@ def test_checkpoint_is_compared_only_at_the_same_frame() -> None:
     assert caught.value.stream_id == 1
     received.know(2, ReceiveCursor(EPOCH, 1, 1), RunningDigest.of_unseen(None))
     received.compare(checkpoint(1, "b", stream_id=2))
+    assert received.running == (1, 2)
     received.forget(2)
     assert received.position(2) is None
+    assert received.running == (1,)
+
+
+def test_missing_frame_is_a_gap_until_resumed() -> None:
+    """Nothing is known of it but its stream."""
+    state, received = begun()
+    received.apply(delta(1, 0, "a"))
+    assert isinstance(received.miss(1), Gap)
+    assert received.miss(1) is None
+    resume(state, received, 1)
+    assert received.apply(delta(2, 1, "b")) == delta(2, 1, "b")
+    with pytest.raises(RemoteProtocolError):
+        received.miss(9)

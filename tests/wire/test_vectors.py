@@ -124,13 +124,35 @@ def test_specification_quotes_bytes_of_the_vectors() -> None:
     text = VECTORS.with_name("PROTOCOL.md").read_text()
     vectors = "".join(path.read_text() for path in VECTORS.glob("*.json"))
     quoted = re.findall(r"`((?:[0-9a-f]{2}){2,})`", text)
-    dumps = [block for block in re.findall(r"```\n(.*?)```", text, re.DOTALL) if "Envelope." in block]
-    for dump in dumps:
-        lines = [re.match(r" *((?:[0-9a-f]{2} )+)", line) for line in dump.splitlines()]
-        quoted.append("".join(line[1].replace(" ", "") for line in lines if line))
-    assert len(quoted) == 7
+    parts = []
+    for block in re.findall(r"```\n(.*?)```", text, re.DOTALL):
+        lines = [re.match(r" *((?:[0-9a-f]{2} )+)", line) for line in block.splitlines()]
+        dumped = "".join(line[1].replace(" ", "") for line in lines if line)
+        (quoted if "Envelope." in block else parts).append(dumped)
+    parts = [part for part in parts if part]
+    assert (len(quoted), len(parts)) == (8, 1)
     for bytes_shown in quoted:
         assert f'"{bytes_shown}"' in vectors
+    for last_bytes_shown in parts:
+        assert f'{last_bytes_shown}"' in vectors
+
+
+def test_specification_quotes_messages_that_can_be_read() -> None:
+    """An example in JSON or in blocks of lines is one message, as it stands, and is written the same."""
+    text = VECTORS.with_name("PROTOCOL.md").read_text()
+    shown = "".join(re.findall(r"```json\n(.*?)```", text, re.DOTALL)).splitlines()
+    assert len(shown) == 2
+    json_codec = ENCODINGS["json"]
+    for line in shown:
+        if "submit" in line:
+            (message,) = json_codec.decode_client(line)
+            assert not isinstance(message, InvalidSubmit)
+        else:
+            messages = json_codec.decode_server(line)
+            assert json_codec.encode(messages) == line  # type: ignore[arg-type]
+    (block,) = re.findall(r"```\n(event: .*?)```", text, re.DOTALL)
+    messages = ENCODINGS["raw"].decode_server(block)
+    assert ENCODINGS["raw"].encode(messages) == block  # type: ignore[arg-type]
 
 
 @cases("rejects.json")
@@ -177,7 +199,7 @@ def test_pieces_are_as_the_vector_says(case: dict[str, Any]) -> None:
             return
         read = [_whole(frame, texts) for frame in reader.frames(*protobuf.decode_server(payload))]  # type: ignore[arg-type]
         if "missing" in envelope:
-            assert {each.stream_id for each in read if isinstance(each, Missing)} == set(envelope["missing"])
+            assert [each.stream_id for each in read if isinstance(each, Missing)] == envelope["missing"]
             continue
         frames = [frame for written in envelope["frames"] for frame in as_json.decode_server(written)]
         assert read == frames

@@ -324,7 +324,9 @@ class Connection:
             raise DecodeError("pieces, which were not agreed on")
         for frame in self._reader.frames(pieces):
             if isinstance(frame, Missing):
-                self._take(self._received.miss(frame.stream_id))
+                missing = self._received.running if frame.stream_id is None else (frame.stream_id,)
+                for stream_id in missing:
+                    self._take(self._received.miss(stream_id))
             else:
                 self._take(self._received.apply(frame))
 

@@ -59,8 +59,9 @@ class FrameWriter:
         self._contexts: dict[int, int | None] = {}  # of streams of which a frame was sent; None: it is clear
 
     def forget(self, stream_id: int) -> None:
-        """The next frame of a stream has its numbers, and its text whole."""
+        """The next frame of a stream has its numbers, and its text whole; streams are named again."""
         self._contexts.pop(stream_id, None)
+        self._stream_ids = ()
 
     def draft(self, frames: Sequence[Frame]) -> FrameDraft:
         """Says how frames are to travel.

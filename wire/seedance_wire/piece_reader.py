@@ -2,7 +2,8 @@
 
 For each stream of which a frame came with its numbers, the next id is known as long as nothing is missing,
 whether or not its frames are applied. The number of an envelope tells whether one was repeated, which is then
-dropped whole, or lost: then no next id is known any more, and every stream that goes on has a gap.
+dropped whole, or lost: then no next id is known any more, nor the streams of an envelope that does not name
+them. RESUMED, which every stream now needs, makes the writer say both again.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ _MOST_LOST = 64
 
 @frozen
 class Missing:
-    """A stream has a piece whose id is not known, or may have: something before it was lost."""
+    """Something was lost: of this stream, or of any stream where there is None."""
 
-    stream_id: int
+    stream_id: int | None
 
 
 class PieceReader:
@@ -45,7 +46,7 @@ class PieceReader:
         self._epoch = epoch
         self._offset_of = offset_of
         self._number = 0
-        self._stream_ids: tuple[int, ...] = ()
+        self._stream_ids: tuple[int, ...] | None = ()  # of the last list without a 0; None: it was lost
         self._next_ids: dict[int, int] = {}
 
     def forget(self, stream_id: int) -> None:
@@ -68,15 +69,15 @@ class PieceReader:
         """
         ahead = (pieces.number - self._number) % _NUMBERS
         if ahead == 0 or ahead > _MOST_LOST:
-            self.repeated += len(pieces.stream_ids or self._stream_ids)
+            self.repeated += len(pieces.stream_ids or self._stream_ids or ())
             return
         self._number = pieces.number
         if ahead > 1:
-            lost, self._next_ids, self._stream_ids = self._next_ids, {}, ()
-            yield from map(Missing, lost)
-            if not pieces.stream_ids:
-                return
+            self._next_ids, self._stream_ids = {}, None
+            yield Missing(None)
         stream_ids = pieces.stream_ids or self._stream_ids
+        if stream_ids is None:
+            return
         if 0 not in stream_ids:
             self._stream_ids = stream_ids
         yield from self._unfold(pieces, stream_ids)

@@ -40,6 +40,11 @@ class ReceivedStreams:
         self.duplicates = 0
         self.stale = 0
 
+    @property
+    def running(self) -> tuple[int, ...]:
+        """The streams of which something may come."""
+        return tuple(self._digests)
+
     def begin(self, stream_id: int) -> None:
         """Notes that a stream begins."""
         self._digests[stream_id] = RunningDigest()

@@ -1,7 +1,8 @@
 """One hop to the decode thread and back: what it takes along, what it brings, what the engine must offer.
 
-A hop fetches the commands that gathered since the one before, does one step, and returns what came of it. It
-runs on the executor's thread, so it sees the engine and nothing else.
+A hop fetches the commands that gathered since the one before, does one step, and returns what came of it.
+What was asked for during the step is heeded as soon as it ends, before anything else may have the
+interpreter. It runs on the executor's thread, so it sees the engine and nothing else.
 
 It must not know trio, clients or who waits for what.
 """
@@ -19,7 +20,7 @@ from seedance_server.engine.errors import EngineError
 from seedance_server.engine.sampling_params import SamplingParams
 from seedance_server.engine.sequence import GenerationRequest, SequenceOutput
 
-__all__ = ["Command", "GenerationEngine", "StepResult", "advance"]
+__all__ = ["Command", "GenerationEngine", "Heeded", "StepResult", "advance"]
 
 
 class GenerationEngine(Protocol):
@@ -66,15 +67,33 @@ class Command:
 
 
 @frozen
+class Heeded:
+    """Commands that the engine was told together: when the timed ones were asked for, and when it had them."""
+
+    asked_s: Sequence[float]
+    decided_s: float
+
+
+@frozen
 class StepResult:
-    """What a hop brought; times are of the loop's clock, ``asked_s`` of the commands that are timed."""
+    """What a hop brought; times are of the loop's clock.
+
+    Attributes:
+        outputs: Of the step.
+        rejected: Requests that the engine refused, with why.
+        has_work: Whether another step would do or report anything.
+        statistics: How the engine stands.
+        before: Commands heeded before the step.
+        after: Commands heeded after it.
+        ended_s: When the step ended.
+    """
 
     outputs: Sequence[SequenceOutput]
     rejected: Sequence[tuple[int, Exception]]
     has_work: bool
     statistics: EngineStatistics
-    asked_s: Sequence[float]
-    decided_s: float
+    before: Heeded
+    after: Heeded
     ended_s: float
 
 
@@ -83,10 +102,23 @@ def advance(engine: GenerationEngine, commands: deque[Command], clock: Callable[
 
     Args:
         engine: The engine.
-        commands: What to tell it first, in order; emptied. Others may go on filling it on another thread.
+        commands: What to tell it, in order; emptied. Others may go on filling it on another thread.
         clock: Monotonic seconds.
     """
     rejected: list[tuple[int, Exception]] = []
+    before = _heed(engine, commands, rejected, clock)
+    outputs = engine.step() if engine.has_work() else ()
+    ended_s = clock()
+    after = _heed(engine, commands, rejected, clock)
+    return StepResult(outputs, rejected, engine.has_work(), engine.statistics(), before, after, ended_s)
+
+
+def _heed(
+    engine: GenerationEngine,
+    commands: deque[Command],
+    rejected: list[tuple[int, Exception]],
+    clock: Callable[[], float],
+) -> Heeded:
     asked_s: list[float] = []
     while commands:
         command = commands.popleft()
@@ -96,6 +128,4 @@ def advance(engine: GenerationEngine, commands: deque[Command], clock: Callable[
             command.act(engine)
         except EngineError as error:
             rejected.append((command.id, error))
-    decided_s = clock()  # nothing changes any more what the step below is made of
-    outputs = engine.step() if engine.has_work() else ()
-    return StepResult(outputs, rejected, engine.has_work(), engine.statistics(), asked_s, decided_s, clock())
+    return Heeded(asked_s, clock())

@@ -324,8 +324,9 @@ class EngineLoop:
         self._counts.steps += 1
         self._counts.computed_tokens = result.statistics.computed_tokens
         self._counts.engine = result.statistics
-        for asked_s in result.asked_s:
-            self.decision_times.add(asked_s=asked_s, free_s=self._free_s, decided_s=result.decided_s)
+        for heeded, free_s in ((result.before, self._free_s), (result.after, result.ended_s)):
+            for asked_s in heeded.asked_s:
+                self.decision_times.add(asked_s=asked_s, free_s=free_s, decided_s=heeded.decided_s)
         self._free_s = result.ended_s
 
     def _hand_on(self, result: StepResult) -> None:

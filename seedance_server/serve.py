@@ -53,6 +53,9 @@ EngineFactory = Callable[[Config, Callable[[str], None]], ServedModel]
 
 _THREAD_STOP_S = 5.0
 """Time for the last step to end at shutdown; after it the process ends anyway."""
+_SWITCH_INTERVAL_S = 0.001
+"""How long the decode thread waits for the interpreter while the event loop has much to do. Python's own 5 ms
+would be most of what an idle engine takes to heed a reader that can't follow."""
 _LEAST_CONNECTIONS = 32
 """With room for fewer the server doesn't start: it would turn away nearly everybody."""
 
@@ -77,6 +80,7 @@ async def serve(
         EngineError: The model can't be loaded.
     """
     config = _within_descriptors(config)
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
     shutdown = Shutdown(config.shutdown_timeout_s, config.close_timeout_s)
     thread = DecodeThread()
     failure: StartupError | EngineError | None = None

@@ -42,6 +42,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
         "repetition_penalty": 1.2,
         "min_tokens": 30,
     },
+    "form": {"temperature": 1.0, "seed": 5, "max_tokens": 18, "regex": "([a-z]{3} ){30}"},
     "logprobs": {"temperature": 0.0, "max_tokens": 20, "logprobs": True, "top_logprobs": 2},
 }
 

@@ -68,7 +68,7 @@ class Command:
 
 @frozen
 class Heeded:
-    """Commands that the engine was told together: when the timed ones were asked for, and when it had them."""
+    """Commands that the engine was told together: when the timed ones were asked for, when it had them."""
 
     asked_s: Sequence[float]
     decided_s: float

@@ -1,13 +1,21 @@
 """Tests of `seedance_server.http.asked`: what OpenAI's parameters become, and which are refused."""
 
+import contextlib
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from seedance_server.engine.errors import InvalidParameter
+from seedance_server.http import asked
 from seedance_server.http.answer_id import AnswerId, Kind
 from seedance_server.http.asked import Asked, parse_asked
 from seedance_server.http.refusal import Refusal
+from seedance_server.prepared import sampling_params
+from seedance_wire.errors import LocalProtocolError
 from seedance_wire.messages import ChatMessage, OnDisconnect, Sampling
+from seedance_wire.stored_form import dump_submit, load_submit
 
 CHAT = {"messages": [{"role": "user", "content": "Hi"}]}
 TEXT = {"prompt": "Hi"}
@@ -189,3 +197,42 @@ def test_asked_for_what_there_is_not_is_refused(body: dict[str, Any], param: str
     with pytest.raises(Refusal) as refused:
         parse(body)
     assert (refused.value.status, refused.value.param, refused.value.code) == (400, param, code)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+EXACT = [
+    "messages",
+    "prompt",
+    "n",
+    "stop",
+    "stop_token_ids",
+    "logit_bias",
+    "stream",
+    "stream_options",
+    "model",
+    "response_format",
+    "guided_json",
+    "guided_regex",
+    "max_tokens",
+    "max_completion_tokens",
+    "logprobs",
+    "top_logprobs",
+    "on_disconnect",
+    "deadline_ms",
+]
+names = st.sampled_from([*asked._SAMPLING, *asked._LET_PASS, *asked._NEUTRAL, *EXACT])
+
+
+@pytest.mark.slow
+@given(body=st.dictionaries(names, json_values, max_size=6) | json_values, kind=st.sampled_from(Kind))
+def test_asked_of_anything_is_an_answer_or_a_refusal(body: Any, kind: Kind) -> None:
+    """Whatever JSON a client sends: what is taken can be written down, the rest says why not."""
+    with contextlib.suppress(Refusal):
+        for submit in parse_asked(AnswerId.of(kind, "t", "k"), body, max_choices=4).submits:
+            with contextlib.suppress(LocalProtocolError, InvalidParameter):
+                sampling_params(submit.sampling)
+                assert load_submit(dump_submit(submit)) == submit

@@ -1,10 +1,17 @@
 """Tests of `seedance_server.http.side`: who may ask, and when nobody may any more."""
 
+import os
+from pathlib import Path
+
+import h11
+import pytest
 import trio
 
 from seedance_server.config import Config
-from seedance_server.testing import serve_in_memory
-from tests.server.http.probe import Client
+from seedance_server.key_file import add_key, revoke_key
+from seedance_server.keys import make_key
+from seedance_server.testing import ScriptedEngine, serve_in_memory
+from tests.server.http.probe import Client, Events
 
 KEY = "s3cret-key-of-16+"
 
@@ -60,3 +67,21 @@ async def test_side_lets_idle_connections_go_when_the_server_drains(autojump_clo
         assert trio.current_time() - began_s < 3
         answer = await Client(server.connect()).ask("GET", "/v1/x")
         assert (answer.status, answer.headers["seedance-error"]) == (503, "draining")
+
+
+async def test_side_breaks_off_what_a_revoked_key_asked_for(tmp_path: Path) -> None:
+    """Within two seconds, as a WebSocket is closed; the answer stays for the tenant's other keys."""
+    path = tmp_path / "keys.toml"
+    text, key = make_key("acme", os.urandom)
+    add_key(path, key, {})
+    config = Config(model_path="m", keys_path=path)
+    async with serve_in_memory(ScriptedEngine(["x"] * 10_000), config=config) as server:
+        events = Events(Client(server.connect()))
+        body = {"prompt": "Hi", "stream": True, "max_tokens": 10_000}
+        await events.ask("POST", "/v1/completions", body, Authorization=f"Bearer {text}")
+        await events.next()
+        revoke_key(path, key.id)
+        await server.gate.reload(always=True)
+        with pytest.raises(h11.RemoteProtocolError):
+            await events.rest()
+        assert (await Client(server.connect()).ask("GET", "/v1/models")).status == 401

@@ -1,6 +1,6 @@
 """A scrape as Prometheus reads it, made so that the event loop hardly notices.
 
-Values are read on the loop, all of one moment; writing them out as text takes several times as long and
+Values are read on the loop, all of one moment; writing them out as text takes longer (`bench/metrics.py`) and
 happens on a worker thread, one scrape at a time, so that whoever asks in a hurry waits for himself alone.
 
 It must not know paths or keys.

@@ -34,6 +34,7 @@ GROUPS = {
         *("openai", "langchain-openai"),  # ask the HTTP side as users do
         *("fastapi", "uvicorn"),  # run the example of docs/asyncio.md
         "opentelemetry-sdk",  # reads what the SDK exports
+        "pexpect",  # types into the `seedance` command
         "playwright",  # drives a Chromium that is there already, over the playground
     ),
     "lint": (*TEST_TOOLS, "codespell", "import-linter", "mypy", "nox", "ruff", "types-protobuf"),

@@ -73,6 +73,10 @@ class AnswerView:
             for block in self._flow.push(printable(chunk.delta)):
                 self._print_block(block)
 
+    def say(self, state: str) -> None:
+        """Shows, beside the figures, what the answer is waiting for; until there is text again."""
+        self._state = state
+
     def _tick(self) -> None:
         while not self._over.wait(_DRAWN_EVERY_S):
             with self._drawing:

@@ -170,7 +170,12 @@ class _Chat:
     def _answer(self, line: str) -> None:
         pace = Pace()
         stream = self._conversation.say(line, stream=True, **cast("Options", self._options))
-        with stream, AnswerView(self._context.out, pace) as view, _told(stream, view), _interruptible(stream):
+        with (
+            stream,
+            AnswerView(self._context.out, pace) as view,
+            _told(stream, view),
+            _interruptible(stream, view),
+        ):
             for chunk in stream:
                 view.note(chunk)
         self._say(pace.line())
@@ -180,7 +185,7 @@ class _Chat:
 
 
 @contextmanager
-def _interruptible(stream: Stream) -> Iterator[None]:
+def _interruptible(stream: Stream, view: AnswerView) -> Iterator[None]:
     """The first Ctrl-C asks the server to end the answer; the next ones are as always."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -190,6 +195,7 @@ def _interruptible(stream: Stream) -> Iterator[None]:
     def on_interrupt(_number: int, _frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, before)
         stream.cancel()
+        view.say("stopping; Ctrl-C again doesn't wait for it")
 
     signal.signal(signal.SIGINT, on_interrupt)
     try:

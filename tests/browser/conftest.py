@@ -6,22 +6,19 @@ import contextlib
 import json
 import re
 import shutil
-import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from attrs import define, field
 
-import scripted_server
 from tests.faults.server_process import ServerProcess
+from tests.numbers_process import numbers_process
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 _CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-_READY_S = 60.0
 _WATCH = """
 document.addEventListener("securitypolicyviolation", (event) =>
   console.error(`violated: ${event.violatedDirective} ${event.blockedURI} ${event.sourceFile}`));
@@ -63,32 +60,11 @@ def browser() -> Iterator[Browser]:
         chromium.close()
 
 
-def start_server(directory: Path, *flags: str, step_ms: float) -> ServerProcess:
-    """A server whose answers are the numbers from 0 on; the caller destroys it."""
-    arguments = (f"--step-ms={step_ms}", "--journal", str(directory / "journal.db"), *flags)
-    server = ServerProcess(arguments, directory, command=(scripted_server.__file__,))
-    start_again(server)
-    return server
-
-
-def start_again(server: ServerProcess) -> None:
-    """Begins a life, and returns once it is ready."""
-    server.start()
-    deadline = time.monotonic() + _READY_S
-    while "ready on" not in (server.directory / f"out-{server.starts}").read_text():
-        assert server.is_running, server.log
-        assert time.monotonic() < deadline, server.log
-        time.sleep(0.02)
-
-
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[ServerProcess]:
     """One that wants no key, for the tests of a file."""
-    server = start_server(tmp_path_factory.mktemp("server"), step_ms=4)
-    try:
+    with numbers_process(tmp_path_factory.mktemp("server"), step_ms=4) as server:
         yield server
-    finally:
-        server.destroy()
 
 
 @pytest.fixture

@@ -11,8 +11,9 @@ import pytest
 
 from scripted_server import numbers
 from seedance_wire.closing import CLOSE_RULES, Advice
-from tests.browser.conftest import Wire, start_again, start_server
+from tests.browser.conftest import Wire
 from tests.faults.server_process import ServerProcess
+from tests.numbers_process import numbers_process, start_again
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
@@ -131,8 +132,7 @@ def test_page_lets_the_model_wait_while_its_reader_takes_nothing(server: ServerP
 
 def test_page_goes_on_when_the_server_is_killed_and_started_again(tmp_path: Path, open_page: OpenPage):
     """Nobody says goodbye, and the page sits it out."""
-    server = start_server(tmp_path, step_ms=15)
-    try:
+    with numbers_process(tmp_path, step_ms=15) as server:
         page = open_page(server, settings={"max_tokens": "150"}, expected="ERR_CONNECTION_REFUSED")
         ask(page)
         wait_tokens(page, 30)
@@ -142,8 +142,6 @@ def test_page_goes_on_when_the_server_is_killed_and_started_again(tmp_path: Path
         wait_for(page, "at its longest ✓")
         assert text_of(page) == "".join(numbers(150))
         assert lane(page).locator(".seam").count() == 1
-    finally:
-        server.destroy()
 
 
 def test_page_asks_for_a_key_and_keeps_it_to_itself(
@@ -151,8 +149,7 @@ def test_page_asks_for_a_key_and_keeps_it_to_itself(
 ):
     """A wrong key is said to be wrong; the right one is in no address and no message, and stays if it may."""
     monkeypatch.setenv("SEEDANCE_API_KEY", KEY)
-    server = start_server(tmp_path, step_ms=2)
-    try:
+    with numbers_process(tmp_path, step_ms=2) as server:
         wire = Wire()
         page = open_page(server, wire=wire, settings=FEW, expected="401")
         requests: list[str] = []
@@ -173,8 +170,6 @@ def test_page_asks_for_a_key_and_keeps_it_to_itself(
         assert KEY not in json.dumps([wire.urls, wire.sent, requests])
         assert KEY not in server.log
         assert KEY not in page.evaluate("JSON.stringify({...localStorage})")
-    finally:
-        server.destroy()
 
 
 def test_page_continues_a_text_where_a_model_has_no_turns(server: ServerProcess, open_page: OpenPage):

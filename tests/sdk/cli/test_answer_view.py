@@ -78,6 +78,14 @@ def test_view_says_why_there_is_no_text(event: StreamEvent, state: str) -> None:
     assert state not in drawn(screen, view)[-1]
 
 
+def test_view_says_what_its_caller_waits_for() -> None:
+    """Such as the end of an answer that was given up."""
+    screen = console()
+    view = AnswerView(screen, Pace(clock=lambda: 0.0))
+    view.say("stopping")
+    assert drawn(screen, view)[-1].endswith(" · stopping")
+
+
 def test_view_tells_an_outage_in_two_lines_however_many_attempts_it_takes() -> None:
     """Lost, and back; the attempts between are nobody's business."""
     screen = console()

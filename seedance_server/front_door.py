@@ -29,6 +29,7 @@ from seedance_server.http.side import HttpSide
 from seedance_server.lobby import Lobby, Visit
 from seedance_server.metrics.exposition import Metrics
 from seedance_server.metrics.state import Serving, StateCollector
+from seedance_server.proxies import TrustedProxies
 from seedance_server.request_head import RequestHead, read_head
 from seedance_server.request_log import RequestLog
 from seedance_server.request_watch import Observer
@@ -121,13 +122,16 @@ class FrontDoor:
     ) -> None:
         self._config = config
         self._gate = gate
+        self._proxies = TrustedProxies(config.trusted_proxies)
         gate.on_change = self._show_out
         self.house = House(config, gate, Metrics(registry or CollectorRegistry()))
         self._counts = FrontDoorStatistics()
         self._websockets = WebSockets(self.house)
         self._http = HttpSide(self.house, build_app(self.house), self._let_in)
         self.heartbeats = self._websockets.heartbeats
-        self.lobby = Lobby(config.max_unauthenticated, config.max_unauthenticated_per_address)
+        self.lobby = Lobby(
+            config.max_unauthenticated, config.max_unauthenticated_per_address, self._proxies.trusts
+        )
         self._state = StateCollector(
             door=self.statistics,
             heartbeats=self.heartbeats.statistics,
@@ -258,6 +262,7 @@ class FrontDoor:
         self, guard: GuardedStream, visit: Visit, head: RequestHead, address: str
     ) -> HttpAnswer | None:
         """Serves a WebSocket to its end; returns why it didn't become one, if it didn't."""
+        address = self._proxies.client_of(address, head.values("x-forwarded-for"))
         decision = check_upgrade(
             head, wants_key=self._gate.wants_key, allow_origins=self._config.allow_origins
         )
@@ -274,6 +279,7 @@ class FrontDoor:
         self, head: RequestHead, address: str, is_new: bool, ticket: str | None = None
     ) -> Pass | HttpAnswer:
         """Decides on a good request: whose is it, and is there room? No checkpoint from here to its place."""
+        address = self._proxies.client_of(address, head.values("x-forwarded-for"))
         one = self._gate.admit(head.get("authorization"), address, ticket=ticket)
         if isinstance(one, HttpAnswer):
             return one

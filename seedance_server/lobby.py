@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections import Counter
+from collections.abc import Callable
 
 import trio
 from attrs import define
@@ -62,9 +63,13 @@ class Lobby:
     Args:
         capacity: Visits in all.
         per_address: Visits of one address.
+        is_proxy: Says of which addresses that isn't one, since many come from there.
     """
 
-    def __init__(self, capacity: int, per_address: int) -> None:
+    def __init__(
+        self, capacity: int, per_address: int, is_proxy: Callable[[str], bool] = lambda _: False
+    ) -> None:
+        self._is_proxy = is_proxy
         self._capacity = capacity
         self._per_address = per_address
         self._visits: dict[Visit, None] = {}  # in order of arrival
@@ -97,7 +102,7 @@ class Lobby:
             oldest = next(iter(self._visits))
             oldest.scope.cancel()
             self._leave(oldest)
-        group = address_group(address)
+        group = None if self._is_proxy(address) else address_group(address)
         crowded = group is not None and self._by_address[group] >= self._per_address
         visit = Visit(trio.CancelScope(), crowded, group, trio.current_time(), self)
         self._visits[visit] = None

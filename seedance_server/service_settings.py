@@ -10,6 +10,7 @@ from typing import Any
 
 from attrs import frozen
 
+from seedance_server.proxies import Network, parse_network
 from seedance_server.setting import setting_field
 
 __all__ = ["ServiceSettings"]
@@ -40,6 +41,14 @@ class ServiceSettings:
         "PATH",
         "file of tenants and their keys, see `seedance-server keys --help`; read again when it changes",
         parse=Path,
+    )
+    trusted_proxies: tuple[Network, ...] = _service(
+        (),
+        "--trust-proxy",
+        "NETWORK",
+        "address or network of a proxy that is believed on whom it speaks for (X-Forwarded-For); repeatable",
+        parse=parse_network,
+        repeatable=True,
     )
     ssl_certfile: Path | None = _service(  # noqa: RUF009
         None,

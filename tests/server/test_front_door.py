@@ -7,6 +7,7 @@ from trio_websocket import ConnectionClosed
 from seedance_server.config import Config
 from seedance_server.front_door import FrontDoor
 from seedance_server.gate import Gate
+from seedance_server.proxies import parse_network
 from seedance_server.testing import ScriptedEngine, serve_in_memory
 from tests.server.attacks import (
     UPGRADE,
@@ -184,3 +185,22 @@ async def test_door_tells_draining_from_full(autojump_clock) -> None:
             assert b"\r\nSeedance-Error: overloaded\r\n" in await http(server.connect(), UPGRADE)
         await server.door.drain(1)
         assert b"\r\nSeedance-Error: draining\r\n" in await http(server.connect(), UPGRADE)
+
+
+@pytest.mark.parametrize(("trusted", "other"), [((), 429), ((parse_network("10.0.0.0/8"),), 401)])
+async def test_door_believes_a_trusted_proxy_on_whom_it_speaks_for(trusted, other) -> None:
+    """Who guesses keys through a proxy is slowed down alone, for WebSockets and HTTP alike; and only then."""
+    config = Config(model_path="m", api_key=KEY, trusted_proxies=trusted)
+
+    wrong = b"\r\nAuthorization: Bearer wrong\r\nConnection: close\r\n"
+
+    async def status(client: bytes, request: bytes) -> int:
+        named = request.replace(b"\r\n", b"\r\nX-Forwarded-For: " + client + wrong, 1)
+        return int((await http(server.connect("10.1.1.1"), named)).split(b" ", 2)[1])
+
+    async with serve_in_memory(config=config) as server:
+        for request in (UPGRADE, get("/v1/models")) * 5:
+            assert await status(b"192.0.2.1", request) == 401
+        for request in (UPGRADE, get("/v1/models")):
+            assert await status(b"192.0.2.1", request) == 429
+            assert await status(b"198.51.100.1", request) == other

@@ -63,3 +63,10 @@ async def test_lobby_gives_the_place_of_one_that_left(autojump_clock) -> None:
         visit.leave()
     assert not visit.scope.cancel_called
     assert lobby.visits == 0
+
+
+async def test_lobby_does_not_count_a_proxy_as_one_address() -> None:
+    """Everybody who comes through it would be one client."""
+    lobby = Lobby(10, 1, lambda address: address == "192.0.2.1")
+    assert [lobby.enter("192.0.2.1").crowded for _ in range(3)] == [False] * 3
+    assert [lobby.enter("192.0.2.2").crowded for _ in range(2)] == [False, True]

@@ -20,13 +20,7 @@ from attrs import evolve
 from seedance_sdk.answer_times import AnswerTimes
 from seedance_sdk.causes import error_of_close
 from seedance_sdk.circuit_breaker import CircuitState
-from seedance_sdk.errors import (
-    ClientClosed,
-    InvalidRequest,
-    RequestTooLarge,
-    SeedanceError,
-    Unsupported,
-)
+from seedance_sdk.errors import ClientClosed, InvalidRequest, RequestTooLarge, SeedanceError, Unsupported
 from seedance_sdk.generation import Generation
 from seedance_sdk.generations import Generations
 from seedance_sdk.limits import Limits
@@ -220,9 +214,14 @@ class Session:
         while self._draining and request.session_id is not None:
             await self._settled.wait()
         self._raise_if_over()
+
+        def waits_for_nothing() -> bool:
+            elsewhere = request.session_id is None and not self.accepts_requests
+            return elsewhere or self.over or self._draining or self._link.connected
+
         while True:
             circuit = self._route.place.circuit
-            turn = await circuit.turn(lambda: not self.accepts_requests or self._link.connected)
+            turn = await circuit.turn(waits_for_nothing)
             if self._route.place.circuit is circuit or not self.accepts_requests:
                 return turn
             with turn:  # the session has moved to another endpoint meanwhile

@@ -136,6 +136,7 @@ def measure(options: argparse.Namespace, report: Callable[[str], None]) -> dict[
     with tempfile.TemporaryDirectory() as directory:
         journal = str(Path(directory) / "journal.db")
         flags = ["--model-path", path, "--port", "0", "--log-level", "warning", "--journal", journal]
+        flags += ["--speculative-tokens", "0"]  # several tokens in a piece would weigh less than one each
         recordings = []
         with running_server(flags, report) as server:
             for language, prompts in PROMPTS.items():

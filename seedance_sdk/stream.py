@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
 from seedance_sdk.completion import Chunk, Completion
+from seedance_sdk.errors import ClientClosed
 from seedance_sdk.face import StreamFace
 from seedance_sdk.passage import Passage
 from seedance_sdk.reading import Reading
@@ -71,7 +73,8 @@ class AsyncStream(StreamFace):
 
     async def aclose(self) -> None:
         """Leaves the stream: cancels the generation, drops what is buffered, waits for no server."""
-        await self._passage.call(self._reading.aclose)
+        with suppress(ClientClosed):  # then it was left with its client
+            await self._passage.call(self._reading.aclose)
 
     async def __aenter__(self) -> Self:
         return self

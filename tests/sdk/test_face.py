@@ -136,6 +136,9 @@ def test_face_leaves_streams_in_every_way(play: Play) -> None:
             place = fourth.detach().to_str()
         assert sorted(server.cancelled) == [1, 2, 3]
         assert fourth.bookmark.to_str() == place  # after the client was closed, too
+        await first.aclose()
+        async with second:
+            pass
         async with make(server) as other:
             resumed = await other.resume(place)
             assert (await resumed.receive()).delta == "b"

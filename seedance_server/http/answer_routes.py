@@ -59,7 +59,10 @@ async def _known(answers: Answers, request: Request) -> _Known:
     answer = AnswerId.parse(request.path_params["name"])
     if answer is None:
         raise StreamNotFound(1)
-    record = await answers.service.journal.find_stream(answer.name, 1)
+    try:
+        record = await answers.service.journal.find_stream(answer.name, 1)
+    except StreamExpired as error:  # so long ago that nobody knows any more whose it was
+        raise StreamNotFound(1) from error
     if record.tenant != visitor.tenant:
         raise StreamNotFound(1)
     if record.state is StreamState.EXPIRED:

@@ -30,7 +30,7 @@ from seedance_server.http.shapes import Shape
 from seedance_server.journal.errors import JournalError, SessionNotFound, StreamNotFound, StreamTruncated
 from seedance_server.refusals import RETRY_SOON_MS
 from seedance_server.request_watch import ResumeOutcome
-from seedance_wire.messages import ErrorCode, Resume, ResumeFailure
+from seedance_wire.messages import Error, ErrorCode, Resume, ResumeFailure
 
 __all__ = ["Answers", "Readings", "refusing"]
 
@@ -78,6 +78,12 @@ def refusing() -> Iterator[None]:
 def _resume_refusal(failure: ResumeFailure) -> Refusal:
     status, message, code = _RESUME_FAILURES[failure]
     return Refusal(status=status, message=message, code=code)
+
+
+def _failure(error: Error, *, may_repeat: bool) -> Refusal:
+    """Why a choice failed; under a key the same request would get the same answer again."""
+    retry_after_ms = error.retry_after_ms or RETRY_SOON_MS if error.retryable and may_repeat else None
+    return http_refusal(error.code, error.message, retry_after_ms=retry_after_ms)
 
 
 def _journal_refusal() -> Refusal:
@@ -204,10 +210,10 @@ class Answers:
                         nursery.start_soon(reading.read_out)
         except* (SessionLost, JournalError) as group:
             raise _journal_refusal() from group
-        for reading in readings.listed:
-            if (error := reading.choice.error) is not None:
-                raise http_refusal(error.code, error.message, retry_after_ms=error.retry_after_ms)
         choices = [reading.choice for reading in readings.listed]
+        for choice in choices:
+            if choice.error is not None:
+                raise _failure(choice.error, may_repeat=not readings.can_return)
 
         def render() -> Response:
             return JSONResponse(shape.whole(choices), headers={"x-request-id": shape.answer.name})

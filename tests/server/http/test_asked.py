@@ -204,26 +204,11 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=8,
 )
-EXACT = [
-    "messages",
-    "prompt",
-    "n",
-    "stop",
-    "stop_token_ids",
-    "logit_bias",
-    "stream",
-    "stream_options",
-    "model",
-    "response_format",
-    "guided_json",
-    "guided_regex",
-    "max_tokens",
-    "max_completion_tokens",
-    "logprobs",
-    "top_logprobs",
-    "on_disconnect",
-    "deadline_ms",
-]
+EXACT = (
+    *("messages", "prompt", "n", "stop", "stop_token_ids", "logit_bias", "stream", "stream_options", "model"),
+    *("response_format", "guided_json", "guided_regex", "max_tokens", "max_completion_tokens", "logprobs"),
+    *("top_logprobs", "on_disconnect", "deadline_ms"),
+)
 names = st.sampled_from([*asked._SAMPLING, *asked._LET_PASS, *asked._NEUTRAL, *EXACT])
 
 

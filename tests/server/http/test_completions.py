@@ -219,3 +219,30 @@ async def test_completions_broken_off_by_a_drain_go_on_elsewhere(autojump_clock)
         await events.ask("POST", "/v1/chat/completions", body, Idempotency_Key="k", Last_Event_ID=got[-1].id)
         got += await events.rest()
     assert [event.id for event in got] == [*map(str, range(1, 2002)), "2003"]
+
+
+async def test_completions_whose_session_is_lost_may_be_asked_for_again(autojump_clock) -> None:
+    """Whole: 503 and when to come back; as events: no end."""
+    async with serve_in_memory(ScriptedEngine(["x"] * 1000)) as server:
+        whole, events = Client(server.connect()), Events(Client(server.connect()))
+        await whole.send("POST", "/v1/chat/completions", CHAT, Idempotency_Key="one")
+        await events.ask("POST", "/v1/chat/completions", {**CHAT, "stream": True}, Idempotency_Key="two")
+        await trio.sleep(0.5)
+        for session in tuple(server.registry._sessions.values()):
+            session.lose("somebody else has it")
+        answer = await whole.read()
+        assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+        with pytest.raises(h11.RemoteProtocolError):
+            await events.rest()
+        answer = await Client(server.connect()).ask(
+            "POST", "/v1/chat/completions", CHAT, Idempotency_Key="one"
+        )
+        assert answer.json()["usage"]["completion_tokens"] == 1000
+
+
+async def test_completions_that_failed_for_now_say_so_once(autojump_clock) -> None:
+    """The engine's failure is worth a new request; under a key the same one would find the same end."""
+    for headers, retry in (({}, "true"), ({"Idempotency_Key": "k"}, "false")):
+        async with serve_in_memory(ScriptedEngine(fail_at_step=2)) as server:
+            answer = await Client(server.connect()).ask("POST", "/v1/chat/completions", CHAT, **headers)
+            assert (answer.status, answer.headers["x-should-retry"]) == (503, retry)

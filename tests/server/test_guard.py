@@ -1,5 +1,7 @@
 """Tests of `seedance_server.guard`."""
 
+import socket
+
 import pytest
 import trio
 import trio.testing
@@ -190,3 +192,28 @@ async def test_guard_looks_broken_to_whoever_speaks_or_reads_while_it_closes(aut
             with pytest.raises(trio.BrokenResourceError):
                 await call(guard)
             transport.busy_reading = False
+
+
+async def test_guard_lets_a_reader_stand_that_can_not_acknowledge(autojump_clock) -> None:
+    """Full buffers hold its stream up for longer than a WebSocket's would be waited for; then it is cut."""
+    ours, client = trio.testing.lockstep_stream_pair()
+    guard = GuardedStream(ours, limits(send_timeout_s=10))
+    guard.let_stand(60)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(guard.send_all, b"late")
+        await trio.sleep(50)
+        assert await client.receive_some() == b"late"
+    with pytest.raises(trio.BrokenResourceError):
+        await guard.send_all(b"never")
+    assert guard.statistics().tripped == "send_timeout_s"
+
+
+@pytest.mark.skipif(
+    not hasattr(socket, "TCP_USER_TIMEOUT"), reason="the system has no such option: Linux has"
+)
+async def test_guard_lets_a_reader_stand_in_the_kernel_too() -> None:
+    """It would cut a window that stays shut for as long as bytes may stay unacknowledged."""
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    async with listener, await trio.open_tcp_stream(*listener.socket.getsockname()) as stream:
+        GuardedStream(stream, limits()).let_stand(60)
+        assert stream.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 60_000

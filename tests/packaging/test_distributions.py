@@ -128,6 +128,15 @@ def test_sdk_works_without_the_server_when_installed_from_its_wheels(sdk_alone: 
     assert heavy == "[]"
 
 
+def test_sdk_command_exists_when_installed_from_its_wheels(sdk_alone: Environment):
+    """`pip install 'seedance-sdk[cli]'` gives the command, all of it."""
+    command = sdk_alone.python.with_name("seedance")
+    assert command.exists()
+    done = sdk_alone.run(str(command), "doctor", "--url", "ws://127.0.0.1:1", "--json")
+    assert done.returncode == 1, done.stderr
+    assert '"topic": "TCP"' in done.stdout
+
+
 def test_server_command_exists_when_installed_from_its_wheels(server: Environment):
     """`pip install seedance-server` gives the command that the README names."""
     command = server.python.with_name("seedance-server")

@@ -43,7 +43,7 @@ RESET_S = 3.0
 """For dropping everything after a check that failed."""
 CHECK_S = 10.0
 """For one check. Ours take a fraction of a second each."""
-LONG_CHECK_S = 120.0
+LONG_CHECK_S = 300.0
 """For one that a short run leaves out, such as a cut at every byte."""
 
 T = TypeVar("T")

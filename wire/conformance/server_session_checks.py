@@ -5,6 +5,8 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 
+import trio
+
 from conformance.checks import EVERY, check
 from conformance.peer import Closed, is_last, require, text_of
 from conformance.server_stage import FRAMES, ServerPeer, ServerStage
@@ -26,6 +28,8 @@ from seedance_wire.messages import (
 __all__ = ["cut_at"]
 
 _PROMPT = "one |zwei |שלוש |四 |five |😀"
+_CUT_S = 5.0
+"""For one connection of an answer that is cut; ours take a fiftieth of it."""
 _TEXT = _PROMPT.replace("|", "")
 
 
@@ -55,6 +59,7 @@ class _Reader:
             await self._ask(peer)
             while not self.is_done:
                 self._take(await peer.hear())
+            await peer.cut()  # a server has only so many connections
         except Closed as closed:
             require(closed.code == 1006, f"it closed with {closed.code}")
 
@@ -80,10 +85,13 @@ class _Reader:
 async def cut_at(stage: ServerStage, cut_after: int, capabilities: Sequence[str] = ()) -> bool:
     """One answer with a cut at this byte; returns whether the cut came at all."""
     reader = _Reader(stage, capabilities)
-    await reader.converse(cut_after)
-    if reader.is_done:
-        return False
-    await reader.converse(None)
+    for connection, cut in ((1, cut_after), (2, None)):
+        with trio.move_on_after(_CUT_S) as patience:
+            await reader.converse(cut)
+        come_to_nothing = patience.cancelled_caught
+        require(not come_to_nothing, f"cut at byte {cut_after} connection {connection} came to nothing")
+        if connection == 1 and reader.is_done:
+            return False
     require(reader.text == _TEXT, f"cut at byte {cut_after} the text is {reader.text!r}")
     return True
 

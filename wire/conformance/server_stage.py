@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import trio
-from trio_websocket import WebSocketConnection, wrap_client_stream
+from trio_websocket import HandshakeError, WebSocketConnection, wrap_client_stream
 
 from conformance.peer import ALONGSIDE, CheckFailed, Closed, CutStream, Peer, is_last, require
 from conformance.subject import Subject
@@ -170,14 +170,17 @@ class ServerStage:
                 race.cancel_scope.cancel()
 
             race.start_soon(give_up)
-            websocket = await wrap_client_stream(
-                self._nursery,
-                stream,  # type: ignore[arg-type]  # any stream will do
-                f"{self._host}:{self._port}",
-                self._path,
-                subprotocols=[self.subprotocol],
-                extra_headers=headers,
-            )
+            try:
+                websocket = await wrap_client_stream(
+                    self._nursery,
+                    stream,  # type: ignore[arg-type]  # any stream will do
+                    f"{self._host}:{self._port}",
+                    self._path,
+                    subprotocols=[self.subprotocol],
+                    extra_headers=headers,
+                )
+            except HandshakeError as error:
+                raise CheckFailed(f"it refused the connection: {error!r}") from None
             race.cancel_scope.cancel()
         if websocket is None:
             raise Closed(1006, "in the upgrade")

@@ -18,6 +18,7 @@ from conformance.subjects.server_faults import SERVER_FAULTS
 from seedance_server.config import Config
 from seedance_server.engine.sequence import GenerationRequest
 from seedance_server.given_settings import read_config
+from seedance_server.log import configure_logging
 from seedance_server.serve import serve
 from seedance_server.served_model import ServedModel
 from seedance_server.testing import ScriptedEncoder, ScriptedEngine
@@ -47,6 +48,7 @@ def main(arguments: Sequence[str]) -> None:
             SERVER_FAULTS[each.partition("=")[2]]()
     flags = [each for each in arguments if not each.startswith("--fault=")]
     config = read_config([*flags, "--model-path", "conformance", "--log-level", "error"])
+    configure_logging(config.log_level, config.log_format)  # to standard error: nobody reads the other
     trio.run(functools.partial(serve, config, _model))
 
 

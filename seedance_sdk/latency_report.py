@@ -129,10 +129,9 @@ class LatencyReport:
 
 def _lines(report: LatencyReport) -> Iterator[str]:
     yield from _answers_table(f"Latency over {report.seconds:.0f} s, in milliseconds", report.answers)
-    canary = report.canary
-    if canary.finished or canary.cancelled or canary.failed:
+    if _anything(report.canary):
         yield ""
-        yield from _answers_table("Canaries", canary)
+        yield from _answers_table("Canaries", report.canary)
     for endpoint in report.endpoints:
         yield ""
         yield _row(endpoint.url, "count", "mean", "P50", "P90", "P95", "P99", "longest")
@@ -142,9 +141,19 @@ def _lines(report: LatencyReport) -> Iterator[str]:
         if jitter.jitter_ms is not None:
             yield f"jitter {jitter.jitter_ms:.1f} ms, {_count(jitter.alerts, 'alert')}"
         if len(report.endpoints) > 1:
-            yield _outcome(endpoint.answers)
-            yield _distribution("first token", endpoint.answers.ttft)
-            yield _distribution("between tokens", endpoint.answers.itl)
+            yield from _in_short(endpoint.answers, "")
+            yield from _in_short(endpoint.canary, " of canaries")
+
+
+def _anything(figures: AnswerFigures) -> bool:
+    return bool(figures.tokens or figures.finished or figures.cancelled or figures.failed)
+
+
+def _in_short(figures: AnswerFigures, whose: str) -> Iterator[str]:
+    if _anything(figures):
+        yield _distribution(f"first token{whose}", figures.ttft)
+        yield _distribution(f"between tokens{whose}", figures.itl)
+        yield _outcome(figures)
 
 
 def _answers_table(title: str, figures: AnswerFigures) -> Iterator[str]:

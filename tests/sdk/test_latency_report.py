@@ -69,7 +69,9 @@ def test_report_tells_canaries_and_endpoints_apart() -> None:
     text = str(report)
     assert "Canaries" in text
     assert "1 interrupted, with 3 tokens late" in text
-    assert "ws://b/v1/chat" in text
+    _, of_b = text.split("ws://b/v1/chat")
+    assert "first token of canaries" in of_b
+    assert "first token  " not in of_b  # it had nothing but canaries
 
 
 def test_report_is_json() -> None:

@@ -121,7 +121,7 @@ session.addEventListener("state", ({ detail: { phase, waitMs, reason } }) => {
   $("wire-state").dataset.phase = phase;
   $("wire-words").textContent = words[phase];
   $("cut").disabled = phase !== "open";
-  $("reconnect").hidden = phase !== "stopped" && phase !== "waiting";
+  $("reconnect").hidden = phase !== "stopped" && !(phase === "waiting" && waitMs > 3_000);
   if (phase === "waiting" && session.wasOpen) {
     tally.cuts += 1;
     strip.cut(performance.now());

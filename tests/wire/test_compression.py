@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import tracemalloc
 
 import pytest
@@ -70,6 +71,19 @@ def test_compressor_decides_once_by_what_it_measured(text: bytes, is_on: bool) -
     for _ in range(100):
         message = b"x" * 1000 if not is_on else b"ab"
         assert (compressor.pack(message, last=False) != message) is is_on
+
+
+def test_compressor_measures_when_its_context_has_filled() -> None:
+    """What the first half of the trial loses says nothing of what follows."""
+    draw = random.Random(1)
+    messages = [draw.randbytes(300) for _ in range(TRIAL_MESSAGES // 2)]
+    messages += [b"abcdefghijkl"] * (TRIAL_MESSAGES // 2)
+    always, deciding = compressing(), Compressor()
+    gained = sum(len(message) - len(always.pack(message, last=False)) for message in messages)
+    for message in messages:
+        deciding.pack(message, last=False)
+    assert gained < 0
+    assert deciding.is_on
 
 
 def test_nothing_is_begun_for_the_last_message() -> None:

@@ -131,10 +131,13 @@ def test_difference_is_taken_only_where_it_is_shorter(pieces: bool) -> None:
 
 def test_lone_difference_must_pay_for_its_mark() -> None:
     """To say that a lone piece is differences takes three bytes."""
-    made = writer(1)
+    made = writer(1, 2)
     written(made, delta(2, "ש"))
     assert not made.draft([delta(3, "לום")]).differences
     assert made.draft([delta(3, "לוםשל")]).differences == 1
+    written(made, delta(3, "的"))
+    assert not made.draft([delta(4, "你好世界")]).differences  # 10 bytes instead of 12
+    assert made.draft([delta(4, "你好世界"), delta(2, "a", 2)]).differences == 1
 
 
 def test_difference_needs_a_context() -> None:

@@ -137,6 +137,16 @@ def test_frame_with_its_numbers_mends_a_stream() -> None:
     assert wire.read(pieces) == frames
 
 
+def test_frame_that_comes_late_takes_nothing_back() -> None:
+    """The numbers of an old one are not those behind which the next piece stands."""
+    wire = Wire()
+    first = wire.frame(1, "a")
+    wire.read(wire.send(first, wire.frame(1, "b")))
+    wire.reader.note(first)
+    last = wire.frame(1, "c")
+    assert wire.read(wire.send(last)) == [last]
+
+
 @pytest.mark.parametrize(
     "end",
     [

@@ -6,7 +6,6 @@ Text that a model or a server wrote never steers the terminal: `printable` takes
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from typing import TextIO
 
 from rich.console import Console
@@ -55,15 +54,13 @@ class Context:
         self.out = Console(file=self.stdout, highlight=False)
         self.err = Console(file=self.stderr, highlight=False)
 
-    def client(
-        self, url: str | None, api_key: str | None, *, on_reconnect: Callable[..., object] | None = None
-    ) -> SeedanceClient:
+    def client(self, url: str | None, api_key: str | None) -> SeedanceClient:
         """Makes a client; nothing is connected yet.
 
         Raises:
             ValueError: URL or key are malformed.
         """
-        return SeedanceClient(url, api_key=api_key, connector=self.connector, on_reconnect=on_reconnect)
+        return SeedanceClient(url, api_key=api_key, connector=self.connector)
 
     def write(self, text: str) -> None:
         """Writes what was asked for, at once: as it is into a pipe, printable to a terminal."""

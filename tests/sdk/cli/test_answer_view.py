@@ -110,6 +110,15 @@ def test_view_tells_an_outage_in_two_lines_however_many_attempts_it_takes() -> N
     assert "2.5 s" in captured.get()
 
 
+def test_view_hides_no_address_behind_a_link() -> None:
+    """A model that quotes somebody else's text must not lead anybody where he doesn't see."""
+    screen = console()
+    view = AnswerView(screen, Pace())
+    with screen.capture() as captured:
+        view.note(chunk("[your bank](https://evil.example)\n\n"))
+    assert captured.get().rstrip() == "your bank (https://evil.example)"
+
+
 def test_view_leaves_nothing_that_was_only_for_the_time_being() -> None:
     """The figures under the answer go; its caller says what stays."""
     screen = console()

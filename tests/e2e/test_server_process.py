@@ -21,6 +21,7 @@ from tests.tiny_models import build_tiny_model
 
 pytestmark = pytest.mark.slow
 
+READY = b"GET /readyz HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
 GREEDY = {"temperature": 0.0, "ignore_eos": True}
 
 
@@ -114,9 +115,7 @@ async def test_process_serves_drains_and_exits_well(start, model: Path) -> None:
     """Ready line, answers that don't depend on neighbours, and a drain that lets the running stream end."""
     server = start("--model-path", str(model), SEEDANCE_PORT="0", SEEDANCE_KV_MEMORY="16MiB")
     port = server.port
-    assert (await http(await connect(port), b"GET /readyz HTTP/1.1\r\nHost: h\r\n\r\n")).startswith(
-        b"HTTP/1.1 200 "
-    )
+    assert (await http(await connect(port), READY)).startswith(b"HTTP/1.1 200 ")
 
     texts: dict[str, list[str]] = {"alone": [], "beside": []}
 
@@ -141,9 +140,9 @@ async def test_process_serves_drains_and_exits_well(start, model: Path) -> None:
         await running.receive()
         server.signal(signal.SIGTERM)
         assert await idle.close_code() == 1001
-        answer = await http(await connect(port), b"GET /readyz HTTP/1.1\r\nHost: h\r\n\r\n")
+        answer = await http(await connect(port), READY)
         assert answer.startswith(b"HTTP/1.1 503 ")
-        assert answer.endswith(b"draining\n")
+        assert b"draining" in answer
         _, others = await collect(running)
         assert any(isinstance(message, GoAway) for message in others)
         assert others[-1].final.usage.completion_tokens == 150

@@ -117,7 +117,7 @@ class AnswerView:
         yield Text(" · ".join(part for part in (self._pace.line(), self._state) if part), style="dim")
 
     def _lay_out(self, text: str) -> list[list[Segment]]:
-        """The lines of a block, links with their addresses in sight; empty ones at the end of some kinds go."""
+        """The lines of a block, addresses of links in sight; the empty ones behind some kinds go."""
         laid_out = Markdown(text, hyperlinks=False)
         lines = self._console.render_lines(laid_out, pad=False) if text.strip() else []
         while lines and not "".join(segment.text for segment in lines[-1]).strip():

@@ -126,10 +126,11 @@ async def client_drops_duplicates(stage: ClientStage) -> None:
 async def client_drops_frames_of_a_former_epoch(stage: ClientStage) -> None:
     """A frame of an epoch below WELCOME's is not the session's any more."""
     await stage.connect()
-    stage.start("submit", stream="a", prompt="Hello", durability="committed")
+    submitting = stage.start("submit", stream="a", prompt="Hello", durability="committed")
     stage.epoch = 6
     peer = await stage.greeted()
     await stage.accept(peer)
+    await submitting.result()
     frames = answer(1, ("one ", "two"), epoch=7)
     stale = Delta(stream_id=1, id=1, epoch=6, offset=0, text="never ")
     await peer.say_raw(_encoded(stage, stale, *frames))

@@ -127,7 +127,7 @@ CREATE TABLE event_totals(tenant TEXT PRIMARY KEY, waiting_bytes INTEGER NOT NUL
 def open_writer(
     path: Path, limits: JournalLimits, *, vfs: str | None = None, synchronous: str = "FULL"
 ) -> apsw.Connection:
-    """Opens the journal's file for the one writer, creating it if it isn't there.
+    """Opens the journal's file for the one writer; one that isn't there is made, to be read by its owner alone.
 
     Args:
         path: The file; its directory exists.
@@ -138,6 +138,8 @@ def open_writer(
     Raises:
         JournalUnusable: It is no journal, of another version, damaged, or the file system has no WAL.
     """
+    with contextlib.suppress(OSError):  # SQLite says it better
+        path.touch(0o600)  # opens none that is there; its log and index get the same
     try:
         db = apsw.Connection(str(path), vfs=vfs)
     except apsw.CantOpenError as error:

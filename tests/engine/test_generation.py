@@ -135,7 +135,11 @@ def test_generation_tells_the_stages_of_the_first_token(tokenizer):
     generation.note_sampled(20.0, 21.0)
     assert generation.accept(50).timing is None
     finish = generation.accept(EOS).finish
-    assert first.timing == finish.timing == StageTiming(queue_s=1.5, preprocess_s=0.5, prefill_s=2.0, first_decode_s=0.25)
+    assert (
+        first.timing
+        == finish.timing
+        == StageTiming(queue_s=1.5, preprocess_s=0.5, prefill_s=2.0, first_decode_s=0.25)
+    )
 
 
 def test_generation_counts_the_steps_until_text_is_shown_as_its_first_decode(tokenizer):

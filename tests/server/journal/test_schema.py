@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import stat
 from pathlib import Path
 
 import apsw
@@ -81,6 +83,19 @@ def test_damaged_file_is_refused(path: Path):
     with pytest.raises(JournalUnusable, match="damaged"):
         open_writer(path, LIMITS)
     open_writer(path, evolve(LIMITS, check_bytes=0)).close()
+
+
+def test_file_is_its_owners_alone(path: Path):
+    """It holds prompts and answers; so do its log and index."""
+    umask = os.umask(0o022)
+    try:
+        db = open_writer(path, LIMITS)
+        files = sorted(path.parent.iterdir())
+        assert [file.name for file in files] == ["journal.db", "journal.db-shm", "journal.db-wal"]
+        assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+        db.close()
+    finally:
+        os.umask(umask)
 
 
 def test_file_keeps_its_page_size(path: Path, monkeypatch: pytest.MonkeyPatch):

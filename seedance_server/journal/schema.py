@@ -127,7 +127,7 @@ CREATE TABLE event_totals(tenant TEXT PRIMARY KEY, waiting_bytes INTEGER NOT NUL
 def open_writer(
     path: Path, limits: JournalLimits, *, vfs: str | None = None, synchronous: str = "FULL"
 ) -> apsw.Connection:
-    """Opens the journal's file for the one writer; one that isn't there is made, to be read by its owner alone.
+    """Opens the journal's file for the one writer; one that isn't there is made, for its owner alone to read.
 
     Args:
         path: The file; its directory exists.

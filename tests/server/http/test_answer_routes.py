@@ -97,7 +97,8 @@ async def test_answer_is_nobody_else_s(autojump_clock, tmp_path: Path) -> None:
     """A foreign tenant gets the same 404 as for what never was."""
     path = tmp_path / "keys.toml"
     keys = {name: new_key(path, name) for name in ("alice", "bob")}
-    async with serve_in_memory(config=Config(model_path="m", keys_path=path)) as server:
+    journal = MemoryJournal(JournalLimits(retention_s=50, session_s=50))
+    async with serve_in_memory(config=Config(model_path="m", keys_path=path), journal=journal) as server:
         headers = {name: {"Authorization": f"Bearer {text}"} for name, text in keys.items()}
         events, where = await begin(server, **headers["alice"])
         await events.rest()
@@ -109,6 +110,9 @@ async def test_answer_is_nobody_else_s(autojump_clock, tmp_path: Path) -> None:
         again = Events(Client(server.connect()))
         await again.ask("GET", where, **headers["alice"])
         assert len(await again.rest()) == 6
+        await trio.sleep(100)
+        for name, status in (("alice", 410), ("bob", 404)):  # not even that there was one
+            assert (await Client(server.connect()).ask("GET", where, **headers[name])).status == status
 
 
 @pytest.mark.parametrize(

@@ -46,13 +46,13 @@ async def test_event_stream_goes_on_behind_every_event(counts: list[int], data) 
     """What was sent and what follows is the whole, whichever event was the last."""
     whole = await events_of(counts, [0] * len(counts))
     assert len({name for name, _ in whole}) == len(whole)
-    cut = data.draw(st.integers(1, len(whole)))
-    positions = parse_cursor(whole[cut - 1][0], len(counts))
-    trailer = max(0, positions[0] - (counts[0] + 1))
-    positions[0] -= trailer
-    rest = await events_of(counts, positions, trailer)
-    assert sorted(data for _, data in whole[:cut] + rest) == sorted(data for _, data in whole)
-    assert not {name for name, _ in rest} & {name for name, _ in whole[:cut]}
+    for cut in {data.draw(st.integers(1, len(whole))), len(whole) - 1, len(whole)}:
+        positions = parse_cursor(whole[cut - 1][0], len(counts))
+        trailer = max(0, positions[0] - (counts[0] + 1))
+        positions[0] -= trailer
+        rest = await events_of(counts, positions, trailer)
+        assert sorted(data for _, data in whole[:cut] + rest) == sorted(data for _, data in whole)
+        assert not {name for name, _ in rest} & {name for name, _ in whole[:cut]}
 
 
 async def test_event_stream_waits_for_bandwidth(autojump_clock) -> None:

@@ -116,7 +116,7 @@ class DeliverySettings:
         5000,
         "--digest-interval",
         "MS",
-        "least time between two digests of a stream for its client to check: one weighs as much as some tokens",
+        "least time between two digests of a stream that a client checks: one weighs as much as some tokens",
     )
     tail_bytes: int = _delivery(
         262_144,

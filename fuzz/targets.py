@@ -177,10 +177,15 @@ def pieces(data: bytes) -> None:
             numbered = {id(frame) for frame in envelope.frames}
             for frame in reader.frames(envelope):
                 if isinstance(frame, Missing):
+                    if frame.stream_id is None:
+                        next_ids.clear()
                     continue
                 if id(frame) not in numbered:
                     assert frame.id == next_ids[frame.stream_id]
-                next_ids[frame.stream_id] = frame.id + 1
+                if isinstance(frame, Error) or (isinstance(frame, Flush) and frame.final is not None):
+                    next_ids.pop(frame.stream_id, None)
+                else:
+                    next_ids[frame.stream_id] = max(frame.id + 1, next_ids.get(frame.stream_id, 0))
         except DecodeError:
             return
 

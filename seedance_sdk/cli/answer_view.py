@@ -41,6 +41,7 @@ class AnswerView:
         self._pace = pace
         self._flow = MarkdownFlow()
         self._state = "asked"
+        self._said = ""
         # Whatever draws holds it from the first to the last byte: two threads that draw at once would each
         # move the cursor for what the other has just written.
         self._drawing = threading.RLock()
@@ -74,8 +75,8 @@ class AnswerView:
                 self._print_block(block)
 
     def say(self, state: str) -> None:
-        """Shows, beside the figures, what the answer is waiting for; until there is text again."""
-        self._state = state
+        """Shows this beside the figures from now on, whatever happens to the stream."""
+        self._said = state
 
     def _tick(self) -> None:
         while not self._over.wait(_DRAWN_EVERY_S):
@@ -114,7 +115,9 @@ class AnswerView:
         for line in growing[-max(1, console.height - 3) :]:
             yield from line
             yield Segment.line()
-        yield Text(" · ".join(part for part in (self._pace.line(), self._state) if part), style="dim")
+        yield Text(
+            " · ".join(part for part in (self._pace.line(), self._said or self._state) if part), style="dim"
+        )
 
     def _lay_out(self, text: str) -> list[list[Segment]]:
         """The lines of a block, addresses of links in sight; the empty ones behind some kinds go."""

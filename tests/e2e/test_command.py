@@ -60,6 +60,7 @@ def test_chat_survives_a_kill_and_says_so(tmp_path: Path) -> None:
         terminal.expect("max_tokens: 3")
         terminal.sendline("again")
         terminal.expect("3 tokens · first .* length")
+        terminal.expect_exact(_PROMPT)  # before it Ctrl-D would be another thing
         terminal.sendeof()
         terminal.expect(pexpect.EOF)
         terminal.close()

@@ -83,6 +83,7 @@ def test_view_says_what_its_caller_waits_for() -> None:
     screen = console()
     view = AnswerView(screen, Pace(clock=lambda: 0.0))
     view.say("stopping")
+    view.tell(DETAILS)
     assert drawn(screen, view)[-1].endswith(" · stopping")
 
 

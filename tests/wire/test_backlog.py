@@ -49,6 +49,27 @@ def test_backlog_takes_only_requests_into_a_new_session() -> None:
     assert (request.sequence_id, backlog.cancel_of(3), backlog.holds(end)) == (None, None, False)
 
 
+def test_backlog_recognises_the_checkpoint_of_an_event_behind_any_number_of_requests() -> None:
+    """What is answered makes room for more before a checkpoint comes; what the server has goes even so."""
+    backlog = Backlog(4)
+    events = [
+        backlog.add(Event(sequence_id=1, batch_id=1, events=(UserEvent(timestamp=1, user_id=1, action="a"),)))
+        for _ in range(3)
+    ]
+    for number, event in enumerate(events, 1):
+        backlog.sent(event, number)
+    backlog.defer(2)
+    backlog.sent(events[1], 4)
+    for number in range(5, 25):
+        request = backlog.add(submit(number))
+        backlog.sent(request, number)
+        backlog.answer(number)
+    assert backlog.confirm(3) == 3
+    assert [backlog.keeps(event.number) for event in events] == [False, True, False]  # one has a new number
+    assert backlog.confirm(24) == 23
+    assert len(backlog) == 0
+
+
 def test_backlog_bounds_itself() -> None:
     """What is refused leaves no trace."""
     backlog = Backlog(1)

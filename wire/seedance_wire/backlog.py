@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 from attrs import define
 
@@ -48,7 +49,7 @@ class Backlog:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._entries: dict[int, Entry] = {}  # by the application's number
-        self._sent: deque[Entry] = deque(maxlen=limit)  # not confirmed by a checkpoint; for `confirm` only
+        self._sent: deque[Entry] = deque()  # not confirmed by a checkpoint; for `confirm` only
         self._last_number = 0
         self._confirmed = 0
 
@@ -84,7 +85,15 @@ class Backlog:
         """Notes that a message was sent."""
         if entry.sequence_id != sequence_id:
             entry.sequence_id = sequence_id
+            with suppress(ValueError):
+                self._sent.remove(entry)  # an EVENT under its number of before
             self._sent.append(entry)
+            if len(self._sent) > self._limit:
+                self._sent.remove(next(filter(self._is_dispensable, self._sent)))
+
+    def _is_dispensable(self, entry: Entry) -> bool:
+        """Whether nothing depends on its checkpoint: that of an EVENT which is kept ends the keeping."""
+        return not (isinstance(entry.message, Event) and self.holds(entry))
 
     def holds(self, entry: Entry) -> bool:
         """Says whether it is still worth sending."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from decimal import Decimal
 
 __all__ = [
     "parse_bytes",
@@ -73,7 +74,9 @@ def show_bytes(size: int) -> str:
 def show_seconds(time_s: float) -> str:
     """Writes a time in the largest unit that divides it."""
     milliseconds = time_s * 1000
-    return show_milliseconds(int(milliseconds)) if milliseconds.is_integer() else f"{time_s!r}s"
+    if milliseconds.is_integer():
+        return show_milliseconds(int(milliseconds))
+    return f"{Decimal(repr(time_s)):f}s"  # never 1e-05: nobody types that, and it isn't read
 
 
 def show_milliseconds(time_ms: int) -> str:

@@ -47,9 +47,9 @@ class Wire:
         return [message for message in self.sent if message["type"] == kind]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Chromium, once for all tests."""
+    """Chromium, for the tests of a file: while its driver is there, an asyncio loop runs in this thread."""
     if _CHROMIUM is None:
         pytest.skip("needs a Chromium: apt-get install chromium")
     sync_api = pytest.importorskip("playwright.sync_api", reason="drives the browser: pip install playwright")

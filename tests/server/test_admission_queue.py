@@ -20,7 +20,9 @@ def test_queue_lets_in_what_fits_and_keeps_the_rest_in_order() -> None:
     queue = AdmissionQueue(sequences=2, blocks=100, ahead=0)
     tickets = [ticket() for _ in range(4)]
     assert join(queue, *tickets) == [True, True, False, False]
-    assert queue.statistics() == QueueStatistics(waiting=2, granted=2, blocks=2, turns=2)
+    assert queue.statistics() == QueueStatistics(
+        waiting=2, granted=2, started=0, running=0, blocks=2, turns=2
+    )
     queue.leave(tickets[1], 1.0)
     assert [each.is_granted for each in tickets] == [True, True, True, False]
     queue = AdmissionQueue(sequences=9, blocks=10, ahead=0)
@@ -141,5 +143,7 @@ def test_nothing_is_kept_of_who_is_gone() -> None:
     join(queue, *tickets)
     for each in tickets:
         queue.leave(each, 0.0)
-    assert queue.statistics() == QueueStatistics(waiting=0, granted=0, blocks=0, turns=5)
+    assert queue.statistics() == QueueStatistics(
+        waiting=0, granted=0, started=0, running=0, blocks=0, turns=5
+    )
     assert queue._lines == {}

@@ -66,7 +66,9 @@ async def test_serve_answers_over_tcp_and_says_when_it_is_ready(capfd) -> None:
             text, end = await client.until_end()
             assert text == "Hello, world!"
             assert end.final.timing.egress_ms > 0
-        answer = await http(await connect(url), b"GET /readyz HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+        answer = await http(
+            await connect(url), b"GET /readyz HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
+        )
         assert answer.startswith(b"HTTP/1.1 200 ")
         nursery.cancel_scope.cancel()
     assert not threads()

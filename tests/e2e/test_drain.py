@@ -129,8 +129,7 @@ async def test_drain_ends_in_time_with_0_whoever_does_not_read_http(tmp_path: Pa
         for _ in range(3):
             got.append(await events.next())
         server.signal(signal.SIGTERM)
-        while "shutting down" not in server.log:  # noqa: ASYNC110 - another process writes it
-            await trio.sleep(0.01)
+        await server.logged("shutting down")
         before = len(got)
         with pytest.raises((h11.RemoteProtocolError, trio.BrokenResourceError)):
             await events.rest(got)

@@ -192,8 +192,7 @@ async def test_nginx_drains_a_node_without_a_lost_byte(edge: Edge) -> None:
             while len(begun) < len({*shorts, *parked}):  # noqa: ASYNC110 - any of them may be the last
                 await trio.sleep(0.02)
         node.signal(signal.SIGTERM)
-        while "shutting down" not in node.log:  # noqa: ASYNC110 - another process writes it
-            await trio.sleep(0.01)
+        await node.logged("shutting down")
         for key in drained[:3]:
             assert await stream_whole(edge, key, 3, []) == 0
         with trio.fail_after(60):

@@ -129,6 +129,16 @@ class ServerProcess:
         assert self._process is not None
         self._process.send_signal(number)
 
+    async def logged(self, text: str) -> None:
+        """Returns once this life has written ``text`` to stderr.
+
+        Raises:
+            trio.TooSlowError: It didn't in time.
+        """
+        with trio.fail_after(STOP_TIMEOUT_S):
+            while text not in self.log:  # noqa: ASYNC110 - another process writes it
+                await trio.sleep(0.01)
+
     async def wait(self) -> int:
         """Returns its exit status, once it has ended."""
         assert self._process is not None

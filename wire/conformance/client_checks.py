@@ -307,9 +307,7 @@ def _of_the_future(payload: bytes | str) -> bytes | str:
 async def client_answers_a_heartbeat(stage: ClientStage) -> None:
     """A ping is answered by the pong that RFC 6455 demands, with the same three bytes."""
     peer = await stage.begun()
-    with trio.move_on_after(2) as patience:
-        await peer.websocket.ping(b"SD\x07")
-    require(not patience.cancelled_caught, "no pong came")
+    await peer.answers_ping(b"SD\x07")
 
 
 @check("States", subprotocols=EVERY)

@@ -169,6 +169,12 @@ class Peer:
             if not isinstance(event, tuple(passing)):
                 raise CheckFailed(f"{kind.__name__} was due, {type(event).__name__} came: {_short(event)}")
 
+    async def answers_ping(self, payload: bytes) -> None:
+        """Pings, and fails the check unless the pong that RFC 6455 demands comes with the same bytes."""
+        with trio.move_on_after(2) as patience:
+            await self.websocket.ping(payload)
+        require(not patience.cancelled_caught, "no pong came")
+
     async def closed(self) -> int:
         """Reads until the WebSocket is closed; returns the close code."""
         while True:

@@ -60,6 +60,11 @@ class Edge:
         lines = (line.split(" ", 2) for line in (self.directory / "access.log").read_text().splitlines())
         return [addresses for asked, _, addresses in lines if asked == uri]
 
+    def turned_away(self, uri: str) -> bool:
+        """Whether a request for ``uri`` was told that its node is away."""
+        lines = (self.directory / "access.log").read_text().splitlines()
+        return any(line.startswith((f"{uri} 502 ", f"{uri} 503 ", f"{uri} 504 ")) for line in lines)
+
     @property
     def url(self) -> str:
         """Where WebSocket clients go."""

@@ -197,7 +197,9 @@ async def test_nginx_drains_a_node_without_a_lost_byte(edge: Edge) -> None:
             assert await stream_whole(edge, key, 3, []) == 0
         with trio.fail_after(60):
             assert await node.wait() == 0
-        await trio.sleep(0.5)  # long enough to be told that it is away
+        with trio.fail_after(30):
+            while not edge.turned_away(f"/v1/chat?affinity={parked[0]}"):  # noqa: ASYNC110 - nginx writes it
+                await trio.sleep(0.02)
         node.start()
         await node.wait_ready()
     assert [reconnects[key, SHORT] for key in shorts] == [0] * len(shorts)

@@ -52,3 +52,53 @@ def test_available_memory_is_the_machine_s_when_there_is_no_limit(tmp_path, limi
     if limit is not None:
         (tmp_path / "memory.max").write_text(limit)
     assert available(tmp_path) > 2**20
+
+
+def test_available_memory_heeds_the_soft_limit(tmp_path):
+    """A group above its "high" mark is held up until it gives memory back: that is no room."""
+    (tmp_path / "memory.max").write_text("5000000\n")
+    (tmp_path / "memory.high").write_text("1000000\n")
+    (tmp_path / "memory.current").write_text("400000\n")
+    assert available(tmp_path) == 600000
+
+
+def _old_group(directory, limit, used, inactive=0):
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "memory.limit_in_bytes").write_text(f"{limit}\n")
+    (directory / "memory.usage_in_bytes").write_text(f"{used}\n")
+    (directory / "memory.stat").write_text(f"inactive_file 1\ntotal_inactive_file {inactive}\n")
+
+
+OLD_LINES = "9:name=systemd:/\n4:cpu,memory:/slice/service\n0::/\n"
+
+
+def test_available_memory_is_what_a_group_of_version_1_leaves(tmp_path):
+    """Many hosts still limit memory the old way, under other names."""
+    _old_group(tmp_path / "memory" / "slice" / "service", 1_000_000, 900_000, inactive=750_000)
+    assert available(tmp_path, OLD_LINES) == 850_000
+
+
+@pytest.mark.parametrize(("inner", "outer"), [(1000, 5000), (5000, 1000), (9223372036854771712, 1000)])
+def test_available_memory_is_that_of_the_tightest_group_of_version_1(tmp_path, inner, outer):
+    """Its own limit or that of a group around it; the largest number stands for none."""
+    _old_group(tmp_path / "memory" / "slice", outer, 100)
+    _old_group(tmp_path / "memory" / "slice" / "service", inner, 100)
+    assert available(tmp_path, OLD_LINES) == 900
+
+
+def test_available_memory_is_the_container_s_whose_group_is_mounted_as_the_root(tmp_path):
+    """The path is the host's, and nothing is there."""
+    _old_group(tmp_path / "memory", 1000, 100)
+    assert available(tmp_path, "4:memory:/docker/0123456789abcdef\n") == 900
+    (tmp_path / "memory.max").write_text("700")
+    (tmp_path / "memory.current").write_text("100")
+    assert available(tmp_path, "0::/docker/0123456789abcdef\n") == 600
+
+
+def test_available_memory_is_the_least_of_both_versions_side_by_side(tmp_path):
+    """A hybrid host has version 2 in a corner of its own."""
+    _old_group(tmp_path / "memory" / "slice" / "service", 5000, 100)
+    (tmp_path / "unified" / "own").mkdir(parents=True)
+    (tmp_path / "unified" / "own" / "memory.max").write_text("1000")
+    (tmp_path / "unified" / "own" / "memory.current").write_text("100")
+    assert available(tmp_path, "4:memory:/slice/service\n0::/own\n") == 900

@@ -20,6 +20,7 @@ BENCHMARKS = {
     "journal": "what durability costs: frames a second, and the wait for a commit",
     "latency": "what the SDK's latency figures cost for each token, and in memory",
     "load": "what N patient users see: latency and throughput",
+    "loop": "the server's processor time for a token, by thread, with the journal and without",
     "metrics": "what being watched costs: a token, a request, a scrape",
     "outage": "how a crowd of clients comes back: attempts per second through an outage, on a virtual clock",
     "turns": "a conversation's second turn against its first: the time to the first token",

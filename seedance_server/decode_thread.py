@@ -12,6 +12,8 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 import trio
@@ -104,6 +106,8 @@ class DecodeThread:
         return self._thread.is_alive()
 
     def _run(self) -> None:
+        with suppress(OSError):  # Linux: Python tells the system no names before 3.14
+            Path("/proc/thread-self/comm").write_text(self._thread.name)
         while (job := self._jobs.get()) is not None:
             job.run()
             del job  # its result may hold a whole model; don't keep it until the next job

@@ -1,6 +1,7 @@
 """Tests of `seedance_server.decode_thread`."""
 
 import threading
+from pathlib import Path
 
 import pytest
 import trio
@@ -29,6 +30,12 @@ async def test_all_calls_run_on_one_thread_that_is_not_the_loops(thread) -> None
     with pytest.raises(LookupError, match="from the thread"):
         await thread.call(fail)
     assert await thread.call(lambda: 7) == 7
+
+
+@pytest.mark.skipif(not Path("/proc/thread-self").exists(), reason="Linux shows it so")
+async def test_the_system_knows_the_thread_by_its_name(thread) -> None:
+    """``top -H`` is how an operator sees whose time it is; 15 characters are what there is room for."""
+    assert await thread.call(Path("/proc/thread-self/comm").read_text) == "seedance-decode\n"
 
 
 async def test_a_cancellation_takes_effect_after_the_function(thread) -> None:

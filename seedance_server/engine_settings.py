@@ -74,7 +74,7 @@ class EngineSettings:
         "--itl-budget-ms",
         "MS",
         "longest a step with running answers should take; prompts beside them are cut to it "
-        "(default: twice what the answers alone take)",
+        "(default: twice what the answers alone take, longer where many prompts wait for few answers)",
     )
     speculative_tokens: int = _model(
         7,

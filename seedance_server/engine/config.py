@@ -50,7 +50,8 @@ class EngineConfig:
         prefill_budget_tokens: Most prompt tokens in one step: bounds how long a joining prompt can hold up
             the decodes beside it. 256 is where throughput levels off on the reference machine.
         itl_budget_ms: Longest that a step with running answers should take, in milliseconds: chunks of
-            prompts beside them are cut to it. None: twice what the answers alone take, whatever the machine.
+            prompts beside them are cut to it. None: twice what the answers alone take, whatever the machine,
+            and longer where many prompts wait for few answers: see `prefill_budget.py`.
         prefix_reuse: Whether blocks that nobody holds are used again for prompts that begin alike. On: it
             costs a hash per block, some microseconds. Off is for measuring.
         session_kv_ttl_s: For so many seconds the blocks of a session's newest turn go after all others, when

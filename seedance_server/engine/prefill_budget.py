@@ -7,6 +7,11 @@ and what a step says nothing about stays as it was. The invariant: beside decode
 tokens that these figures put within the inter-token budget, but never fewer than `LEAST_TOKENS`, so that a
 long prompt gets on beside any number of answers. With no decodes there is nobody to hold up.
 
+Without a budget in time it is one of waiting: what a step's prompts add to it, for all its answers together,
+is no more than what answers and waiting prompts would wait for such a step without them. So a lone prompt
+makes a step twice as long at most, give or take one over the number of answers: the slowest intervals stay
+within 2.5 times the usual one. In a burst, where many wait and few are held up, prompts come first.
+
 It is told the times; it has no clock, and knows neither sequences nor tenants.
 """
 
@@ -14,9 +19,6 @@ __all__ = ["LEAST_TOKENS", "PrefillBudget"]
 
 LEAST_TOKENS = 16
 """Of prompts in any step. Picked: a prompt of 1,000 tokens then takes some 60 steps at worst."""
-_STRETCH = 2.0
-"""Without a budget in time, a step with prompts may take so many times what its decodes alone would take: so
-the slowest intervals stay within 2.5 times the usual one, with some room for noise."""
 _USUAL = (1.0, 1 / 32, 1 / 128)
 """Makes the three parts of a usual step about equally large, so that all are learned alike. Picked."""
 _RATE = 0.5
@@ -30,8 +32,8 @@ class PrefillBudget:
 
     Args:
         most_tokens: Of prompts, in any step.
-        interval_s: Longest that a step with decodes should take, in seconds; None for `_STRETCH` times what
-            its decodes alone would take.
+        interval_s: Longest that a step with decodes should take, in seconds; None for one that follows from
+            who waits.
     """
 
     def __init__(self, most_tokens: int, interval_s: float | None = None) -> None:
@@ -64,15 +66,23 @@ class PrefillBudget:
         parts = _parts(sampled_rows, other_rows)
         return sum(cost * part for cost, part in zip(self._costs, parts, strict=True))
 
-    def tokens_beside(self, decodes: int) -> int:
-        """Prompt tokens that a step may hold beside so many decodes; at least 1."""
+    def tokens_beside(self, decodes: int, prompts: int) -> int:
+        """Prompt tokens that a step may hold; at least 1.
+
+        Args:
+            decodes: Answers that go on in it.
+            prompts: Those that could take part in it.
+        """
         if not decodes:
             return self._most
         least = min(LEAST_TOKENS, self._most)
         if self._steps < _FEW:
             return least
         alone_s = self.step_s(decodes)
-        left_s = (_STRETCH * alone_s if self._interval_s is None else self._interval_s) - alone_s
+        if self._interval_s is None:
+            left_s = alone_s * (decodes + prompts) / decodes
+        else:
+            left_s = self._interval_s - alone_s
         token_s = self._costs[2] * _USUAL[2]
         if left_s <= 0:
             return least

@@ -50,10 +50,12 @@ class Scheduler:
         pool: The blocks; nobody else allocates from it.
         max_sequences: Most chunks in one batch.
         prefill_budget: How many prompt tokens (in chunks of more than one, or of a joining sequence) a batch
-            may hold beside so many decodes; at least 1.
+            may hold beside so many decodes, where there are rows for so many prompts; at least 1.
     """
 
-    def __init__(self, pool: BlockPool, *, max_sequences: int, prefill_budget: Callable[[int], int]) -> None:
+    def __init__(
+        self, pool: BlockPool, *, max_sequences: int, prefill_budget: Callable[[int, int], int]
+    ) -> None:
         self._pool = pool
         self._max_sequences = max_sequences
         self._prefill_budget = prefill_budget
@@ -124,7 +126,9 @@ class Scheduler:
             if not joining:
                 break
             if budget is None:
-                budget = self._prefill_budget(len(self._chunks))
+                room = self._max_sequences - len(self._chunks)
+                waiting = sum(map(len, prompts.values()))
+                budget = self._prefill_budget(len(self._chunks), min(waiting, room))
             for chunk in self._prefill(joining, budget):
                 rows.charge(chunk.sequence.flow, 1)
                 budget -= chunk.count

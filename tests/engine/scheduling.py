@@ -13,11 +13,16 @@ class World:
         windows = tuple(ring and 1 for ring in rings) if reuse else ()
         self.pool = BlockPool(total=blocks, block_size=block_size, rings=rings, windows=windows)
         self.scheduler = Scheduler(
-            self.pool, max_sequences=max_sequences, prefill_budget=lambda _decodes: budget
+            self.pool, max_sequences=max_sequences, prefill_budget=self._prefill_budget
         )
         self.max_sequences, self.budget = max_sequences, budget
+        self.asked: tuple[int, int] | None = None  # decodes and prompts of the last step with prompts
         self.live: list[Sequence] = []
         self.arrived = 0
+
+    def _prefill_budget(self, decodes, prompts):
+        self.asked = decodes, prompts
+        return self.budget
 
     def add(self, prompt_tokens, new_tokens=1000, **who):
         """A sequence that ends after `new_tokens`, or where it fills the pool alone."""

@@ -29,6 +29,22 @@ def test_scheduler_shares_the_prefill_budget_in_order_of_arrival_beside_decodes(
     assert world.step() == {decoding: 1, long: 1, short: 1}
 
 
+def test_scheduler_asks_for_a_budget_beside_its_decodes_for_the_prompts_that_have_rows():
+    """Who is paused doesn't wait, and whoever has no row in this step gains nothing from a longer one."""
+    world = World(blocks=64, max_sequences=4)
+    world.add(2)
+    world.step()
+    assert world.asked == (0, 1)
+    world.add(2).paused = True
+    world.add(20)
+    world.step()
+    assert world.asked == (1, 1)
+    for _ in range(5):
+        world.add(2)
+    world.step()
+    assert world.asked == (1, 3)
+
+
 def test_scheduler_reserves_for_the_tokens_that_are_there_only():
     """The blocks held don't depend on how much was asked for."""
     world = World(blocks=8)

@@ -12,6 +12,7 @@ from importlib import import_module
 __all__ = ["BENCHMARKS", "main"]
 
 BENCHMARKS = {
+    "client": "what a token costs the application's process, with the SDK and with a client of SSE",
     "engine": "our engine against vLLM, Transformers and llama.cpp: speed and latency, in turns",
     "events": "what reported events weigh, and the time that differences and zstd take",
     "fairness": "what tenants of weights 3, 2 and 1 get under saturation, and what the smallest feels",
@@ -23,6 +24,7 @@ BENCHMARKS = {
     "loop": "the server's processor time for a token, by thread, with the journal and without",
     "metrics": "what being watched costs: a token, a request, a scrape",
     "outage": "how a crowd of clients comes back: attempts per second through an outage, on a virtual clock",
+    "prefill": "how many prompt tokens a step should hold beside answers: speed, first tokens, gaps",
     "turns": "a conversation's second turn against its first: the time to the first token",
     "wire": "what a token weighs on the wire, in each encoding, and what it costs to write",
 }

@@ -15,15 +15,16 @@ from collections.abc import Callable
 from typing import Protocol
 
 import trio
-from attrs import frozen
 
 from seedance_sdk.answer_times import AnswerTimes
+from seedance_sdk.arrivals import Arrivals
 from seedance_sdk.causes import error_of_wire
 from seedance_sdk.completion import Chunk, FinishReason
 from seedance_sdk.errors import ClientClosed, ProtocolError, SeedanceError, StreamClosed, Unsupported
 from seedance_sdk.latency_series import Outcome
 from seedance_sdk.limits import Limits
 from seedance_sdk.parameters import Request, ResumeRequest
+from seedance_sdk.patience import Patience
 from seedance_sdk.stream_events import Reconnected, StreamEvents
 from seedance_wire.bookmark import Bookmark
 from seedance_wire.messages import Delta, Error, Flush, Frame
@@ -51,12 +52,6 @@ class GenerationOwner(Protocol):
         """
 
 
-@frozen
-class _Arrival:
-    frame: Frame
-    received_at: float
-
-
 class Generation:
     """One request from the moment it is handed to a session until its last frame is taken.
 
@@ -69,6 +64,7 @@ class Generation:
         limits: Bounds of the buffer.
         clock: Seconds on a clock that does not go back; stamps arrivals.
         times: Hears of what arrives, and of the end.
+        patience: Ends a `receive` that takes too long.
 
     Attributes:
         answered: Set when the request was accepted or refused, or the session ended.
@@ -92,6 +88,7 @@ class Generation:
         limits: Limits,
         clock: Callable[[], float],
         times: AnswerTimes,
+        patience: Patience,
     ) -> None:
         self.request = request
         self.times = times
@@ -124,8 +121,8 @@ class Generation:
         self._clock = clock
         self._error: SeedanceError | None = None
         self._left: SeedanceError = StreamClosed("the stream was closed by its reader")
-        # Unbounded, because `deliver` counts: a window for each connection, see `note_reconnect`.
-        self._put, self._take = trio.open_memory_channel[_Arrival](math.inf)
+        # Frames, their bytes of text, when they came. `deliver` counts: a window for each connection.
+        self._arrivals: Arrivals[tuple[Frame, int, float]] = Arrivals(patience)
         self._last_id = self._carried_id = 0  # frames up to this came on earlier connections
         self._buffered_frames = self._buffered_bytes = 0  # of the present connection
 
@@ -205,7 +202,7 @@ class Generation:
             raise ProtocolError(f"the server sent more than the window holds: over {frames} frames")
         self._last_id = frame.id
         now = self._clock()
-        self._put.send_nowait(_Arrival(frame, now))
+        self._arrivals.put((frame, size_bytes, now))
         if isinstance(frame, Delta):
             self.times.arrived(frame.id, frame.token_count, now)
         if last:
@@ -214,7 +211,7 @@ class Generation:
 
     def _end(self) -> None:
         self.ended = True
-        self._put.close()
+        self._arrivals.end()
         self.events.close()
 
     def note_reconnect(self, outage_s: float) -> None:
@@ -239,17 +236,21 @@ class Generation:
         if self._error is not None and not self.stream_id:
             raise copy.copy(self._error) from self._error
 
-    async def receive(self) -> Chunk | None:
+    async def receive(self, until: float = math.inf) -> Chunk | None:
         """Takes the next piece; None after the last one. Cancellation loses nothing.
 
+        Args:
+            until: How long to wait, on trio's clock.
+
         Raises:
+            trio.TooSlowError: Nothing came by then.
             SeedanceError: The stream failed; everything that arrived before has been taken. Raised each time.
         """
         while not self.discarding:
             if self._returned:
                 return self._give(self._returned.popleft())
             try:
-                arrival = await self._take.receive()
+                frame, size_bytes, received_at = await self._arrivals.take(until)
             except trio.EndOfChannel:
                 if self._returned:
                     continue
@@ -258,11 +259,10 @@ class Generation:
                 raise copy.copy(self._error) from self._error
             except trio.ClosedResourceError:
                 break  # abandoned while this reader waited
-            frame = arrival.frame
-            self._make_room(frame)
+            self._make_room(frame, size_bytes)
             self._owner.note_processed(self.stream_id, frame.id)
             if isinstance(frame, Delta) or (isinstance(frame, Flush) and frame.final is not None):
-                return self._give(_chunk(frame, arrival.received_at))
+                return self._give(_chunk(frame, received_at))
             self._settle()
             self._taken_id = frame.id
             if isinstance(frame, Error):
@@ -289,9 +289,9 @@ class Generation:
             self._taken_bytes += len(text)
             self._digest.update(text)
 
-    def _make_room(self, frame: Frame) -> None:
+    def _make_room(self, frame: Frame, size_bytes: int) -> None:
         if frame.id > self._carried_id:
-            self._buffered_bytes -= _text_bytes(frame)
+            self._buffered_bytes -= size_bytes
             self._buffered_frames -= 1
 
     def cancel(self) -> None:
@@ -304,7 +304,7 @@ class Generation:
         if not self.discarding:
             self.discarding = self.detached = True
             self.times.ended(None)
-            self._take.close()
+            self._arrivals.close()
 
     def abandon(self, reason: SeedanceError | None = None) -> None:
         """Its reader has left: cancels, drops what is buffered, and acknowledges what still comes.
@@ -317,15 +317,10 @@ class Generation:
         self.discarding = True
         self.times.ended(Outcome.CANCELLED if reason is None else Outcome.FAILED)
         self._left = reason or self._left
-        last_id = 0
-        while True:
-            try:
-                last_id = self._take.receive_nowait().frame.id
-            except (trio.WouldBlock, trio.EndOfChannel):
-                break
-        self._take.close()
-        if last_id:
-            self._owner.note_processed(self.stream_id, last_id)
+        buffered = self._arrivals.close()
+        if buffered:
+            last, _, _ = buffered[-1]
+            self._owner.note_processed(self.stream_id, last.id)
         self.cancel()
 
 

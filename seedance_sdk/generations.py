@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterator
 import trio
 
 from seedance_sdk.causes import error_of_loss, error_of_wire
-from seedance_sdk.errors import SeedanceError
+from seedance_sdk.errors import InvalidRequest, RequestTooLarge, SeedanceError
 from seedance_sdk.generation import Generation
 from seedance_sdk.parameters import Request
 from seedance_sdk.reconnect import ReconnectDetails
 from seedance_wire.client_session import StreamLost
+from seedance_wire.errors import LocalProtocolError, MessageTooLargeError
 from seedance_wire.messages import (
     Accepted,
     Delta,
@@ -72,10 +73,17 @@ class Generations:
         """It is live; a request has its place."""
         self._live.add(generation)
 
-    def ask(self, sequence_id: int, generation: Generation) -> None:
-        """Its request goes out under this number."""
-        generation.sent = True
-        self._asked[sequence_id] = generation
+    def ask(self, generation: Generation, submit: Callable[[], int]) -> None:
+        """Its request goes out, under the number that ``submit`` returns; or it ends, as that can't be."""
+        try:
+            sequence_id = submit()
+        except MessageTooLargeError as error:
+            self.refuse(generation, RequestTooLarge(f"the request is too large: {error}"))
+        except LocalProtocolError as error:
+            self.refuse(generation, InvalidRequest(str(error)))
+        else:
+            generation.sent = True
+            self._asked[sequence_id] = generation
 
     def take_up(self, stream_id: int, generation: Generation) -> None:
         """It is the rest of this stream."""

@@ -82,14 +82,15 @@ class Reading:
         if self.received.whole:
             await trio.lowlevel.checkpoint()
             return None
-        timeout_s = self._generation.request.timeout_s
+        generation, now = self._generation, trio.current_time()
+        timeout_s = generation.request.timeout_s
         try:
-            with trio.move_on_at(min(trio.current_time() + timeout_s, self._generation.deadline)) as scope:
-                chunk = await self._generation.receive()
-            if scope.cancelled_caught:
-                error = out_of_time(self._generation.deadline, timeout_s)
-                self._generation.abandon(error)
-                raise error
+            try:
+                chunk = await generation.receive(min(now + timeout_s, generation.deadline))
+            except trio.TooSlowError:
+                late = out_of_time(generation.deadline, timeout_s)
+                generation.abandon(late)
+                raise late from None
         except SeedanceError as error:
             self._failed = True
             error.partial = self.received.text

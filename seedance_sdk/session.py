@@ -20,19 +20,20 @@ from attrs import evolve
 from seedance_sdk.answer_times import AnswerTimes
 from seedance_sdk.causes import error_of_close
 from seedance_sdk.circuit_breaker import CircuitState
-from seedance_sdk.errors import ClientClosed, InvalidRequest, RequestTooLarge, SeedanceError, Unsupported
+from seedance_sdk.errors import ClientClosed, InvalidRequest, SeedanceError, Unsupported
 from seedance_sdk.generation import Generation
 from seedance_sdk.generations import Generations
 from seedance_sdk.limits import Limits
 from seedance_sdk.link import Link
 from seedance_sdk.outbox import Outbox
 from seedance_sdk.parameters import Request, ResumeRequest
+from seedance_sdk.patience import Patience
 from seedance_sdk.reconnect import Outage, ReconnectDetails
 from seedance_sdk.report_sender import ReportSender
 from seedance_sdk.route import Route
 from seedance_wire.bookmark import Bookmark
 from seedance_wire.client_session import ClientSession, StreamLost
-from seedance_wire.errors import LocalProtocolError, MessageTooLargeError
+from seedance_wire.errors import LocalProtocolError
 from seedance_wire.messages import Checkpoint, GoAway, Hello, Refused, Welcome
 from seedance_wire.running_digest import RunningDigest
 
@@ -47,6 +48,7 @@ class Session:
         subprotocol: The encoding that they agree on.
         limits: Every bound.
         clock: Seconds on a clock that does not go back; stamps arrivals.
+        patience: Ends what its readers wait for too long.
         bookmark: The session to take over; None for a new one.
         dice: Uniform in [0, 1): the jitter of the waits.
         on_reconnect: Called before each wait for another connection.
@@ -59,6 +61,7 @@ class Session:
         subprotocol: str,
         limits: Limits,
         clock: Callable[[], float],
+        patience: Patience,
         *,
         bookmark: Bookmark | None = None,
         dice: Callable[[], float] = random.random,
@@ -84,6 +87,7 @@ class Session:
         self._link = Link(route, self._core, self._outbox, self, limits, outage, self._note_attempt)
         self.reports = ReportSender(self._core, self._outbox, want=self._link.want)
         self._arriving: set[Generation] = set()  # they have no place yet
+        self._patience = patience
         self._scope = trio.CancelScope()
         self._ended = trio.Event()
         self._error: SeedanceError | None = None
@@ -276,7 +280,7 @@ class Session:
         resumed = isinstance(request, ResumeRequest)
         times = times or AnswerTimes(lambda: self._route.place.series, self._clock(), resumed=resumed)
         times.series = lambda: self._route.place.series
-        return Generation(request, deadline, self, self._limits, self._clock, times)
+        return Generation(request, deadline, self, self._limits, self._clock, times, self._patience)
 
     def _made_from(self, bookmark: Bookmark) -> bool:
         """Whether the session began with this very bookmark; true once."""
@@ -325,14 +329,8 @@ class Session:
             generation.answered.set()  # given up before its turn, or GOAWAY came: another session can have it
             self._generations.leave(generation)
         else:
-            try:
-                sequence_id = self._core.submit(evolve(request.submit, deadline_ms=generation.deadline_ms))
-            except MessageTooLargeError as error:
-                self._generations.refuse(generation, RequestTooLarge(f"the request is too large: {error}"))
-            except LocalProtocolError as error:
-                self._generations.refuse(generation, InvalidRequest(str(error)))
-            else:
-                self._generations.ask(sequence_id, generation)
+            submit = evolve(request.submit, deadline_ms=generation.deadline_ms)
+            self._generations.ask(generation, partial(self._core.submit, submit))
 
     def _cancel(self, generation: Generation) -> None:
         if not generation.ended:

@@ -25,6 +25,7 @@ from seedance_sdk.latency_reporter import LatencyReporter
 from seedance_sdk.latency_series import Outcome
 from seedance_sdk.limits import Limits
 from seedance_sdk.parameters import Request, ResumeRequest
+from seedance_sdk.patience import Patience
 from seedance_sdk.pool import Pool, PoolStatistics
 from seedance_sdk.reading import Reading, out_of_time
 from seedance_sdk.reconnect import ReconnectDetails
@@ -70,6 +71,7 @@ class Sessions:
         self._clock = clock
         self._dice = dice
         self._on_reconnect = on_reconnect
+        self._patience = Patience()
         self._background: AbstractAsyncContextManager[trio.Nursery] | None = None
         self._nursery: trio.Nursery | None = None
         self._process = 0
@@ -211,6 +213,7 @@ class Sessions:
             self._endpoints.subprotocol,
             self._limits,
             self._clock,
+            self._patience,
             bookmark=bookmark,
             dice=self._dice,
             on_reconnect=self._on_reconnect,
@@ -253,6 +256,7 @@ class Sessions:
         self._background = trio.open_nursery()
         self._nursery = await self._background.__aenter__()
         self._nursery.start_soon(self._close_idle)
+        self._nursery.start_soon(self._patience.run)
         if self._latency_reporter is not None:
             self._nursery.start_soon(self._latency_reporter.run)
         return self

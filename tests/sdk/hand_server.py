@@ -22,6 +22,7 @@ from seedance_sdk.latency import LatencyObservatory
 from seedance_sdk.limits import Limits
 from seedance_sdk.memory_transport import MemoryTransport, MemoryWire
 from seedance_sdk.parameters import Request, complete_request
+from seedance_sdk.patience import Patience
 from seedance_sdk.reconnect import ReconnectDetails
 from seedance_sdk.route import Route
 from seedance_sdk.session import Session
@@ -272,17 +273,19 @@ async def running(
     bookmark: Bookmark | None = None,
     on_reconnect: Callable[[ReconnectDetails], object] | None = None,
 ) -> AsyncIterator[Session]:
-    bounds = limits or Limits()
+    bounds, patience = limits or Limits(), Patience()
     session = Session(
         Route(Endpoints(Edges([ENDPOINT.url]), ENDPOINT, server, bounds, LatencyObservatory())),
         "seedance.v1",
         bounds,
         trio.current_time,
+        patience,
         bookmark=bookmark,
         dice=lambda: 0.5,
         on_reconnect=on_reconnect,
     )
     async with trio.open_nursery() as nursery:
+        nursery.start_soon(patience.run)
         nursery.start_soon(session.run)
         yield session
         nursery.cancel_scope.cancel()

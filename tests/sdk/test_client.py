@@ -270,7 +270,7 @@ def test_asyncio_reader_that_is_slow_holds_back_its_own_stream_only() -> None:
             slow = await client.complete(prompt="x", stream=True)
             await slow.receive()
             assert (await client.complete(prompt="y")).text == "other"
-            buffered = slow._reading._generation._take.statistics().current_buffer_used
+            buffered = len(slow._reading._generation._arrivals)
             assert buffered <= 128
             assert len((await slow.collect()).text) == 1000
 

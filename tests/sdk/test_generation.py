@@ -12,6 +12,7 @@ from seedance_sdk.errors import ConnectionLost, EngineFailed, ProtocolError, Str
 from seedance_sdk.generation import Generation
 from seedance_sdk.limits import Limits
 from seedance_sdk.parameters import Request, ResumeRequest, complete_request, resume_request
+from seedance_sdk.patience import Patience
 from seedance_wire.bookmark import Bookmark
 from seedance_wire.messages import (
     Delta,
@@ -64,6 +65,7 @@ def started(
         limits or Limits(),
         clock=lambda: 7.5,
         times=unheard(),
+        patience=Patience(),
     )
     generation.accept(3, "s", kept=kept)
     return generation, owner
@@ -229,7 +231,7 @@ async def test_generation_abandoned_before_it_began_is_cancelled_when_it_begins(
     """A caller that left while the request was on its way leaves nothing running."""
     owner = Owner()
     request = complete_request("x", None, {})
-    generation = Generation(request, float("inf"), owner, Limits(), lambda: 0.0, unheard())
+    generation = Generation(request, float("inf"), owner, Limits(), lambda: 0.0, unheard(), Patience())
     generation.abandon()
     owner.cancels = 0
     generation.accept(3, "s", kept=True)
@@ -281,7 +283,7 @@ async def test_generation_loses_nothing_to_a_cancelled_read(autojump_clock: trio
 async def test_generation_deadline_is_what_is_left_of_it(autojump_clock: trio.testing.MockClock) -> None:
     """The server is told how much time remains when the request leaves, not when it was made."""
     request, deadline = complete_request("x", None, {}), trio.current_time() + 2
-    generation = Generation(request, deadline, Owner(), Limits(), lambda: 0.0, unheard())
+    generation = Generation(request, deadline, Owner(), Limits(), lambda: 0.0, unheard(), Patience())
     await trio.sleep(0.5)
     assert generation.deadline_ms == 1500
     await trio.sleep(5)

@@ -9,6 +9,7 @@ from seedance_sdk.errors import ClientClosed, ConnectionLost, Overloaded, Reques
 from seedance_sdk.generation import Generation
 from seedance_sdk.generations import Generations
 from seedance_sdk.limits import Limits
+from seedance_sdk.patience import Patience
 from seedance_wire.bookmark import Bookmark
 from seedance_wire.client_session import StreamLost
 from seedance_wire.messages import Accepted, Durability, ErrorCode, Flow, FlowAction, Refused, Resumed
@@ -42,11 +43,13 @@ class Counter:
 
 
 async def asking(generations: Generations, number: int, prompt: str = "x") -> Generation:
-    generation = Generation(asked(prompt), FOREVER, Owner(), Limits(), trio.current_time, unheard())
+    generation = Generation(
+        asked(prompt), FOREVER, Owner(), Limits(), trio.current_time, unheard(), Patience()
+    )
     generations.places.total_tokens = 8
     await generations.places.acquire_on_behalf_of(generation)
     generations.begin(generation)
-    generations.ask(number, generation)
+    generations.ask(generation, lambda: number)
     return generation
 
 

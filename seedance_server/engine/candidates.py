@@ -35,7 +35,8 @@ class Passes(Protocol):
             logits: ``[rows, vocabulary]``, any floating dtype.
 
         Returns:
-            Float32 ``[rows, blocks]``; NaN where the block holds one. The last block may be short.
+            ``[rows, blocks]`` in float32 or the dtype of ``logits``, overwritten when those are; NaN where
+            the block holds one. The last block may be short.
         """
 
     def weights(self, logits: Tensor, rows: Sequence[int], peaks: Tensor, temperatures: Tensor) -> Tensor:
@@ -113,14 +114,14 @@ def best_tokens(logits: Tensor, rows: Tensor, maxima: Tensor, count: int) -> tup
     Args:
         logits: ``[any, vocabulary]``.
         rows: Int64 ``[rows]``: which rows of ``logits``.
-        maxima: The `BlockPasses.maxima` of ``logits``.
+        maxima: The `Passes.maxima` of ``logits``.
         count: At most the vocabulary.
 
     Returns:
         Float32 values and int64 ids, ``[rows, count]``.
     """
     if count < maxima.shape[1]:
-        blocks = torch.topk(maxima[rows], count, sorted=False).indices
+        blocks = torch.topk(maxima[rows].float(), count, sorted=False).indices
         ids, values = block_tokens(logits, rows, blocks)
     else:
         values = logits[rows].float()

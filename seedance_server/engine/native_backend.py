@@ -6,6 +6,7 @@ the stock modules around them stay. Every kernel adds in one fixed order, so a r
 the rows beside it, down to a single one. What was taken over is proved by its logits before it serves.
 """
 
+from collections.abc import Sequence as Series
 from typing import Any, Unpack
 
 import torch
@@ -20,6 +21,7 @@ from seedance_server.engine.kernels.attention import PagedRows
 from seedance_server.engine.kernels.decoder import Decoder, DecoderWeights
 from seedance_server.engine.kernels.library import KernelsMissing, open_library
 from seedance_server.engine.kernels.linear import PackedLinear
+from seedance_server.engine.kernels.sampling import block_weights, can_weigh
 from seedance_server.engine.kernels.weight_memory import WeightMemory
 from seedance_server.engine.kv_cache import CacheOptions, KvGeometry
 from seedance_server.engine.model_probe import PromptRecorder, probe_prompts
@@ -125,7 +127,7 @@ class _NativePasses(BlockPasses):
     def maxima(self, logits: Tensor) -> Tensor:
         """See `Passes.maxima`."""
         if logits.data_ptr() == self._address and len(logits) <= len(self._known):
-            return self._known[: len(logits)].float()
+            return self._known[: len(logits)]
         return super().maxima(logits)
 
 
@@ -137,6 +139,12 @@ class _Output:
 
 
 @frozen(eq=False)
+    def weights(self, logits: Tensor, rows: Series[int], peaks: Tensor, temperatures: Tensor) -> Tensor:
+        """See `Passes.weights`."""
+        if can_weigh(logits):
+            return block_weights(logits, torch.tensor(rows), peaks, temperatures)
+        return super().weights(logits, rows, peaks, temperatures)
+
 class _NativeForward:
     """Stands in for the forward pass of a model that runs on the kernels as a whole."""
 

@@ -16,7 +16,13 @@ import torch
 from attrs import field, frozen
 from torch import Tensor
 
-from seedance_server.engine.candidates import BlockPasses, Passes, best_tokens, block_tokens
+from seedance_server.engine.candidates import (
+    BLOCK_TOKENS,
+    BlockPasses,
+    Passes,
+    best_tokens,
+    block_tokens,
+)
 from seedance_server.engine.errors import NumericalError
 from seedance_server.engine.penalties import adjust_logits, is_adjusted
 from seedance_server.engine.philox import uniform
@@ -31,6 +37,10 @@ FAILED_ID = -1
 _CANDIDATES = (64, 4096)
 """How many of the best tokens are looked at before the whole vocabulary is sorted. 64 decide nearly all rows
 of a trained model at top_p 0.95; picked, not measured further."""
+
+_ROOM_ROWS = 16
+"""Rows that are adjusted at a time: 16 MiB for a vocabulary of 262,144. They are kept, since fresh pages cost
+many times what the work does."""
 
 
 @frozen(kw_only=True)
@@ -100,6 +110,7 @@ class Sampler:
     def __init__(self, vocab_size: int, passes: Passes | None = None) -> None:
         self._vocab_size = vocab_size
         self._passes = passes or BlockPasses()
+        self._room = torch.empty(0)
 
     @torch.inference_mode()
     def sample(self, logits: Tensor, rows: Sequence[SamplingRow]) -> SampledTokens:
@@ -125,22 +136,38 @@ class Sampler:
                 sound.append(index)
             else:
                 sampled.errors[index] = NumericalError(f"the highest logit is {peak}")
+        self._choose(plain, {i: i for i in sound if not rows[i].is_adjusted}, rows, sampled)
         adjusted = [i for i in sound if rows[i].is_adjusted]
-        self._choose(plain, {i: i for i in sound if i not in adjusted}, rows, sampled)
-        if adjusted:
-            self._choose(self._adjust(logits, adjusted, rows), dict(enumerate(adjusted)), rows, sampled)
+        # Those with a form come last: all their blocks change, and so they stand side by side.
+        adjusted.sort(key=lambda i: rows[i].allowed is not None)
+        for start in range(0, len(adjusted), _ROOM_ROWS):
+            some = adjusted[start : start + _ROOM_ROWS]
+            lines = self._adjust(plain, some, [rows[i] for i in some])
+            self._choose(lines, dict(enumerate(some)), rows, sampled)
         if wanted := [i for i in sound if rows[i].params.logprobs and sampled.errors[i] is None]:
             _report(plain, wanted, rows, sampled)
         return sampled
 
-    def _adjust(self, logits: Tensor, adjusted: list[int], rows: Sequence[SamplingRow]) -> "_Lines":
-        scores = logits[torch.tensor(adjusted, device=logits.device)].float()
+    def _adjust(self, plain: "_Lines", adjusted: Sequence[int], rows: Sequence[SamplingRow]) -> "_Lines":
+        """Some of the lines as their requests want them, in float32."""
+        if not self._room.numel() or self._room.device != plain.device:
+            self._room = torch.empty(_ROOM_ROWS, self._vocab_size, device=plain.device)
+        scores = self._room[: len(rows)]
         for line, index in zip(scores, adjusted, strict=True):
-            row = rows[index]
-            adjust_logits(line, row.params, row.prompt_ids, row.output_ids, row.banned_ids)
-            if row.allowed is not None:
-                line.masked_fill_(~row.allowed.to(line.device), -torch.inf)
-        return _Lines(scores, self._passes)
+            line.copy_(plain.logits[index])
+        changed = adjust_logits(scores, rows)
+        maxima = plain.maxima[torch.tensor(adjusted, device=plain.device)].float()
+        if len(changed):
+            lines, ids = changed // self._vocab_size, changed % self._vocab_size
+            blocks = torch.unique(lines * maxima.shape[1] + ids // BLOCK_TOKENS)
+            lines, inside = blocks // maxima.shape[1], blocks % maxima.shape[1]
+            _, values = block_tokens(scores, lines, inside[:, None])
+            maxima.view(-1)[blocks] = values.amax(-1)
+        if formed := [line for line, row in enumerate(rows) if row.allowed is not None]:
+            for line in formed:
+                scores[line].masked_fill_(~rows[line].allowed.to(plain.device), -torch.inf)
+            maxima[formed[0] :] = self._passes.maxima(scores[formed[0] :])
+        return _Lines(scores, self._passes, maxima)
 
     def _choose(
         self, lines: "_Lines", owners: dict[int, int], rows: Sequence[SamplingRow], sampled: SampledTokens
@@ -166,20 +193,21 @@ class _Lines:
     """Rows of logits, and what has been found out about them.
 
     Attributes:
+        logits: They.
+        maxima: Of their blocks, see `Passes.maxima`.
         peaks: The greatest logit of each.
         firsts: The first token that has it; meaningless where the peak isn't finite.
     """
 
-    def __init__(self, logits: Tensor, passes: Passes) -> None:
-        self._logits = logits
+    def __init__(self, logits: Tensor, passes: Passes, maxima: Tensor | None = None) -> None:
+        self.logits = logits
+        self.maxima = maxima = passes.maxima(logits) if maxima is None else maxima
         self._passes = passes
-        self._maxima = passes.maxima(logits)
-        self._peaks = self._maxima.amax(-1)
-        # Not argmax: which of several equals it finds is open, and on a CPU it takes twice as long.
-        blocks = torch.arange(self._maxima.shape[1], device=logits.device)
-        block = torch.where(self._maxima == self._peaks[:, None], blocks, len(blocks) - 1).amin(-1)
+        # Of several equals `max` names the first. Not argmax: on a CPU that takes twice as long.
+        peaks, block = maxima.max(-1)
+        self._peaks = peaks.float()
         ids, values = block_tokens(logits, self._index(range(len(logits))), block[:, None])
-        firsts = torch.where(values == self._peaks[:, None], ids, logits.shape[1] - 1).amin(-1)
+        firsts = ids.gather(1, values.max(-1, keepdim=True).indices)[:, 0]
         self.peaks: list[float] = self._peaks.tolist()
         self.firsts: list[int] = firsts.tolist()
         self._totals: dict[tuple[int, float], Tensor] = {}
@@ -187,12 +215,12 @@ class _Lines:
     @property
     def device(self) -> torch.device:
         """Where the logits are."""
-        return self._logits.device
+        return self.logits.device
 
     @property
     def vocab_size(self) -> int:
         """Width of a line."""
-        return self._logits.shape[1]
+        return self.logits.shape[1]
 
     def scores(self, some: Sequence[int], values: Tensor, temperatures: Sequence[float]) -> Tensor:
         """Logits ``[len(some), n]``, less the peak, over the temperature.
@@ -208,7 +236,7 @@ class _Lines:
         Added one by one: a sum's order of additions would depend on the number of rows.
         """
         weights = self._passes.weights(
-            self._logits, some, self._peaks[self._index(some)], torch.tensor(temperatures, device=self.device)
+            self.logits, some, self._peaks[self._index(some)], torch.tensor(temperatures, device=self.device)
         )
         sums = weights.cumsum(-1, dtype=torch.float64)
         self._totals.update(zip(zip(some, temperatures, strict=True), sums[:, -1], strict=True))
@@ -223,11 +251,11 @@ class _Lines:
 
     def inside(self, some: Sequence[int], blocks: Tensor) -> tuple[Tensor, Tensor]:
         """Ids and logits of one block ``[len(some), 1]`` of each line."""
-        return block_tokens(self._logits, self._index(some), blocks)
+        return block_tokens(self.logits, self._index(some), blocks)
 
     def best(self, some: Sequence[int], count: int) -> tuple[Tensor, Tensor]:
         """Values and ids of the best tokens, see `best_tokens`."""
-        return best_tokens(self._logits, self._index(some), self._maxima, min(count, self._logits.shape[1]))
+        return best_tokens(self.logits, self._index(some), self.maxima, min(count, self.logits.shape[1]))
 
     def top(self, some: Sequence[int], counts: Sequence[int]) -> list[list[tuple[int, float]]]:
         """The best tokens of each line as (id, logit), the lower id first among equals."""
@@ -246,7 +274,7 @@ class _Lines:
 
     def logits_of(self, some: Sequence[int], ids: Sequence[int]) -> Tensor:
         """Float32 ``[len(some)]``."""
-        return self._logits[self._index(some), self._index(ids)].float()
+        return self.logits[self._index(some), self._index(ids)].float()
 
     def _index(self, numbers: Sequence[int]) -> Tensor:
         return torch.tensor(numbers, device=self.device)

@@ -111,21 +111,44 @@ def test_maxima_come_with_the_logits_and_are_not_taken_for_others(load_native):
     engine._runner.run = lambda batch: logits.append(run(batch)) or logits[-1]
     engine.add(make_request(0, range(5, 30), max_tokens=2))
     engine.step()
-    assert torch.equal(model.backend.passes.maxima(logits[0]), BlockPasses().maxima(logits[0]))
+    assert torch.equal(model.backend.passes.maxima(logits[0]).float(), BlockPasses().maxima(logits[0]))
     other = torch.randn(1, 384).bfloat16()
     assert torch.equal(model.backend.passes.maxima(other), BlockPasses().maxima(other))
 
 
-def test_model_that_computes_something_else_is_refused(load_native, monkeypatch):
-    """Nothing serves on kernels that was not seen to give the stock model's logits."""
+@pytest.fixture
+def broken_kernels(monkeypatch):
+    """They compute something else than the stock modules."""
     probe = native_backend._logits
 
     def other(model, prompts, step):
         return probe(model, prompts, step) * (1 if hasattr(step, "calls") else 1.2)
 
     monkeypatch.setattr(native_backend, "_logits", other)
+
+
+def test_model_that_computes_something_else_is_refused(load_native, broken_kernels):
+    """Nothing serves on kernels that was not seen to give the stock model's logits."""
     with pytest.raises(KernelsUnavailable, match=r"off by [12]\d\.\d%"):
         load_native("qwen2")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_model_is_loaded_again_for_torch_where_the_kernels_fail(
+    kind, load_native, broken_kernels, tiny_directory
+):
+    """Who left the choice to the server is served, reads why, and gets the answers of PyTorch's kernels."""
+    told = []
+    loaded = load_model(
+        str(tiny_directory(kind)), dtype="bfloat16", progress=lambda line, share=None: told.append(line)
+    )
+    assert loaded.backend.name == "torch"
+    assert loaded.computing.startswith("PyTorch's kernels, since the native ones fail: the model's logits")
+    assert any("loading it again" in line for line in told)
+    asked = load_model(str(tiny_directory(kind)), dtype="bfloat16", kernels="torch")
+    assert loaded.fingerprint == asked.fingerprint
+    request = make_request(0, range(5, 30), max_tokens=8)
+    assert drive(make_engine(loaded), [request])[0].token_ids == drive(make_engine(asked), [request])[0].token_ids
 
 
 def test_memory_is_given_back_with_the_model(load_native):

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from attrs import frozen
 from transformers.generation.logits_process import (
     RepetitionPenaltyLogitsProcessor,
     SequenceBiasLogitsProcessor,
@@ -19,9 +20,17 @@ def logits():
     return torch.randn(VOCABULARY, generator=torch.Generator().manual_seed(1)) * 4
 
 
+@frozen
+class Row:
+    params: SamplingParams
+    prompt_ids: tuple[int, ...] = tuple(PROMPT)
+    output_ids: tuple[int, ...] = tuple(OUTPUT)
+    banned_ids: tuple[int, ...] = ()
+
+
 def adjusted(banned=(), **params):
     scores = logits()
-    adjust_logits(scores, SamplingParams(**params), PROMPT, OUTPUT, banned)
+    adjust_logits(scores[None], [Row(SamplingParams(**params), banned_ids=banned)])
     return scores
 
 
@@ -56,8 +65,26 @@ def test_presence_and_frequency_penalties_follow_the_definition():
 def test_penalties_change_nothing_when_there_is_no_output_yet():
     """The prompt does not count for presence and frequency."""
     scores = logits()
-    adjust_logits(scores, SamplingParams(presence_penalty=2, frequency_penalty=2), PROMPT, [], ())
+    nothing_yet = Row(SamplingParams(presence_penalty=2, frequency_penalty=2), output_ids=())
+    assert not len(adjust_logits(scores[None], [nothing_yet]))
     assert torch.equal(scores, logits())
+
+
+def test_rows_are_adjusted_each_by_its_own_request_and_the_places_are_told():
+    """All kinds of penalties at once on some rows, others beside them: as each alone."""
+    rows = [
+        Row(SamplingParams(repetition_penalty=1.3, logit_bias={7: 2.0}), banned_ids=(5,)),
+        Row(SamplingParams(), output_ids=(9,)),
+        Row(SamplingParams(presence_penalty=1.0, repetition_penalty=0.7), prompt_ids=(8,), output_ids=(9, 3)),
+    ]
+    scores = logits().repeat(3, 1)
+    changed = adjust_logits(scores, rows)
+    for line, row in zip(scores, rows, strict=True):
+        alone = logits()
+        adjust_logits(alone[None], [row])
+        assert torch.equal(line, alone)
+    differs = (scores != logits()).view(-1).nonzero().flatten().tolist()
+    assert sorted(set(changed.tolist())) == differs
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@
 #include "attention.h"
 #include "decoder.h"
 #include "matmul.h"
+#include "sampling.h"
 #include "threads.h"
 
 using namespace seedance;
@@ -14,7 +15,7 @@ using namespace seedance;
 extern "C" {
 
 // To be raised with every change to a signature below: a library from another time is refused.
-int seedance_interface() { return 2; }
+int seedance_interface() { return 3; }
 
 void* seedance_threads_start(int count) { return new Threads(count); }
 
@@ -73,6 +74,15 @@ void seedance_attend(void* threads, const Step* step, const Reach* reach, const 
     write_slot(*pages, step->slot_of_row(reach->group, row), keys + row * key_row, values + row * value_row);
   attend(pool, *step, *reach, *pages, Queries{queries, query_heads * pages->key_dim, query_heads}, step->rows,
          [](int64_t row) { return row; }, out, query_heads * pages->value_dim);
+}
+
+// weights[count][blocks]: the sum of exp((logit - peak) / temperature) over each 32 tokens of rows[count] of logits
+// [..][columns], which are float32 if `wide`, else bfloat16.
+void seedance_weigh(void* threads, const void* logits, int32_t wide, int64_t stride, int64_t columns,
+                    const int64_t* rows, int64_t count, const float* peaks, const float* temperatures, float* weights) {
+  Threads& pool = *static_cast<Threads*>(threads);
+  const std::lock_guard turn(pool.turn());
+  weigh(pool, Logits{logits, wide, stride, columns}, rows, count, peaks, temperatures, weights);
 }
 
 void* seedance_decoder_open() { return new Decoder; }

@@ -23,11 +23,11 @@ __all__ = ["REQUIRED_FEATURES", "KernelsMissing", "find_library", "missing_featu
 REQUIRED_FEATURES = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_bf16", "avx2", "fma")
 """As Linux spells them in /proc/cpuinfo; the compiler's flags are their twins."""
 
-_INTERFACE = 2  # of cpu.cpp
+_INTERFACE = 3  # of cpu.cpp
 _HERE = Path(__file__).parent
 _PROCESSOR = Path("/proc/cpuinfo")
 
-_address, _integer, _number = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
+_address, _integer, _flag = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32
 _SIGNATURES: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "seedance_threads_start": (_address, (ctypes.c_int,)),
     "seedance_threads_stop": (None, (_address,)),
@@ -48,6 +48,14 @@ _SIGNATURES: dict[str, tuple[type | None, tuple[type, ...]]] = {
         (
             *(_address, _address, _address, _address, _integer),  # threads, step, reach, pages, query heads
             *(_address, _address, _address, _address),  # queries, keys, values, out
+        ),
+    ),
+    "seedance_weigh": (
+        None,
+        (
+            *(_address, _address, _flag, _integer, _integer),  # threads, logits, wide, stride, columns
+            *(_address, _integer),  # rows, how many
+            *(_address, _address, _address),  # peaks, temperatures, weights
         ),
     ),
     "seedance_decoder_open": (_address, ()),

@@ -1,0 +1,57 @@
+"""The pass over whole rows of logits, against its twin."""
+
+import math
+
+import pytest
+import torch
+
+from seedance_server.engine.candidates import BlockPasses
+from seedance_server.engine.kernels.sampling import block_weights, can_weigh
+
+
+def random_logits(rows, vocabulary, dtype):
+    return (torch.randn(rows, vocabulary, generator=torch.Generator().manual_seed(1)) * 4).to(dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("vocabulary", [1, 31, 32, 77, 40_001])
+def test_weights_are_those_of_the_twin(vocabulary, dtype):
+    """Any rows in any order, each under its own peak and temperature, and a last block that is short."""
+    logits = random_logits(3, vocabulary, dtype)
+    rows, temperatures = [2, 0, 2], torch.tensor([0.3, 1.0, 5.0])
+    peaks = logits[rows].float().amax(-1)
+    expected = BlockPasses().weights(logits, rows, peaks, temperatures)
+    found = block_weights(logits, torch.tensor(rows), peaks, temperatures)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-30)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_weights_of_a_row_are_the_same_bits_alone(dtype):
+    """Nothing depends on the rows beside it, nor on which thread took it."""
+    logits = random_logits(9, 20_000, dtype)
+    peaks, temperatures = logits.amax(-1).float(), torch.linspace(0.2, 3, 9)
+    together = block_weights(logits, torch.arange(9), peaks, temperatures)
+    for row in range(9):
+        alone = block_weights(logits, torch.tensor([row]), peaks[row : row + 1], temperatures[row : row + 1])
+        assert torch.equal(alone[0], together[row])
+
+
+def test_token_that_is_ruled_out_has_no_weight_at_all():
+    """Else it could be drawn, once in a very long while."""
+    logits = torch.full((1, 64), -math.inf)
+    logits[0, 40] = -7.0
+    peaks = torch.tensor([-7.0])
+    assert block_weights(logits, torch.tensor([0]), peaks, torch.ones(1)).tolist() == [[0.0, 1.0]]
+
+
+def test_what_the_kernel_does_not_read_is_refused():
+    """An address beyond the logits, or numbers of another width, would be read as they come."""
+    logits, one = torch.zeros(2, 64), torch.ones(1)
+    assert not can_weigh(logits.double())
+    assert not can_weigh(logits.t())
+    with pytest.raises(ValueError, match="float64"):
+        block_weights(logits.double(), torch.tensor([0]), one, one)
+    with pytest.raises(ValueError, match="2 rows"):
+        block_weights(logits, torch.tensor([2]), one, one)
+    with pytest.raises(ValueError, match="each row"):
+        block_weights(logits, torch.tensor([0, 1]), one, one)

@@ -27,6 +27,9 @@ class Limits:
         send_timeout_s: One message into the socket; a server that reads nothing for that long is gone.
         close_timeout_s: A clean close; after it the socket is torn down.
         ack_interval_s: At least this long between two ACK messages of a connection; the protocol's 20 ms.
+        ack_delay_s: What was taken is acknowledged no later than this, so that one message tells of several
+            frames; four of a stream do not wait. The server takes up to 200 ms, the way there and back
+            included, for no reason to send less.
         reconnect_timeout_s: From the loss of a connection until the server greets again; then its streams
             fail. Restarting a server and loading a large model takes about that long, and the circuit breaker
             has tried seven times by then: its pauses of 1, 2, 4, 8, 16 and 30 s make 61.
@@ -57,6 +60,7 @@ class Limits:
     send_timeout_s: float = field(default=10.0, validator=_positive)
     close_timeout_s: float = field(default=2.0, validator=_positive)
     ack_interval_s: float = field(default=0.020, validator=_positive)
+    ack_delay_s: float = field(default=0.100, validator=_positive)
     reconnect_timeout_s: float = field(default=100.0, validator=_positive)
     circuit_open_max_s: float = field(default=30.0, validator=_positive)
     heartbeat_silence_s: float = field(default=10.0, validator=_positive)

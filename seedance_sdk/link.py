@@ -215,7 +215,8 @@ class Link:
                 self._core.receive_data(data)
             finally:  # what came before a fault is sound
                 self._drain()
-            self._outbox.wake()
+            if self._core.has_data_to_send:
+                self._outbox.wake()
 
     def _drain(self) -> None:
         while (event := self._core.next_event()) is not None:

@@ -1,10 +1,10 @@
 """What a session still has to say, in the order in which it must be said; outlives its connections.
 
-Requests and cancels first, then acknowledgements, one message in an interval however many frames were taken,
-and BYE last. A request is made only when its turn comes, so that one which was given up before leaves no
-trace. While there is no connection everything waits: a step for each request at most, and one number for each
-stream. Where the server has said how fast it reads, only acknowledgements are faster. Must not know who is at
-the other end, nor what a step does.
+Requests and cancels first, then acknowledgements, and BYE last. One message acknowledges as many frames as
+can wait for it, since it costs both ends more than a frame does. A request is made only when its turn comes,
+so that one which was given up before leaves no trace. While there is no connection everything waits: a step
+for each request at most, and one number for each stream. Where the server has said how fast it reads, only
+acknowledgements are faster. Must not know who is at the other end, nor what a step does.
 """
 
 from __future__ import annotations
@@ -22,6 +22,10 @@ from seedance_wire.messages import Limits as ServerLimits
 from seedance_wire.token_bucket import TokenBucket
 
 __all__ = ["Outbox"]
+
+ACK_FRAMES = 4
+"""So many frames of a stream are acknowledged without delay: a quarter of the least window, so that what
+waits here never keeps the server from sending."""
 
 _RATE_SHARE, _BURST_SHARE = 0.9, 0.5
 """What we use of what the server allows: clocks differ, and a network that stalled for two seconds brings
@@ -43,20 +47,24 @@ class Outbox:
     Args:
         core: What makes messages.
         ack_interval_s: Least time between two ACK messages, in seconds.
+        ack_delay_s: Most time that a frame waits for its own, in seconds, where few come.
     """
 
-    def __init__(self, core: ClientSession, ack_interval_s: float) -> None:
+    def __init__(self, core: ClientSession, ack_interval_s: float, ack_delay_s: float) -> None:
         self._core = core
         self._ack_interval_s = ack_interval_s
+        self._ack_delay_s = ack_delay_s
         self._steps: deque[Callable[[], object]] = deque()
         self._acks: dict[int, int] = {}
-        self._next_ack_at = 0.0
+        self._first_taken: dict[int, int] = {}  # of those that are not acknowledged
+        self._next_ack_at = self._acks_due_at = 0.0
         self._pace: TokenBucket | None = None  # of the present connection
         self._open = False
         self._broken = False
         self._finishing = False
         self._bye = True
         self._work = trio.Event()
+        self._sleep = trio.CancelScope()  # until there is work, or some falls due
 
     @property
     def finishing(self) -> bool:
@@ -70,13 +78,20 @@ class Outbox:
 
     def note_processed(self, stream_id: int, frame_id: int) -> None:
         """Has this acknowledged with the next ACK; the last number of a stream counts."""
+        if not self._acks:
+            self._acks_due_at = 0.0 if self._finishing else trio.current_time() + self._ack_delay_s
+            if self._open:
+                self._sleep.deadline = min(self._sleep.deadline, self._acks_due_at)
         self._acks[stream_id] = frame_id
-        self._work.set()
+        if frame_id - self._first_taken.setdefault(stream_id, frame_id) >= ACK_FRAMES - 1:
+            self._acks_due_at = 0.0
+            self._work.set()
 
     def finish(self, *, bye: bool) -> None:
         """Has the connection left after everything else was said, with BYE or, for a while, without."""
         self._finishing = True
         self._bye = bye
+        self._acks_due_at = 0.0
         self._work.set()
 
     def keep_pace(self, limits: ServerLimits) -> None:
@@ -159,7 +174,7 @@ class Outbox:
 
     @property
     def _ack_wait_s(self) -> float:
-        return self._next_ack_at - trio.current_time()
+        return max(self._next_ack_at, self._acks_due_at) - trio.current_time()
 
     def _take_step(self) -> _Said:
         """Gives the core the next thing to say; acknowledgements do not wait for the pace of the rest."""
@@ -171,7 +186,7 @@ class Outbox:
                 return _Said.NOTHING
             processed = tuple(islice(self._acks.items(), MAX_ACK_ENTRIES))
             for stream_id, _ in processed:
-                del self._acks[stream_id]
+                del self._acks[stream_id], self._first_taken[stream_id]
             self._core.acknowledge(processed)
             self._next_ack_at = trio.current_time() + self._ack_interval_s
             return _Said.ACKS
@@ -182,9 +197,11 @@ class Outbox:
         return _Said.NOTHING
 
     async def _wait(self) -> None:
-        until = self._next_ack_at if self._open and self._acks else float("inf")
+        until = float("inf")
+        if self._open and self._acks:
+            until = trio.current_time() + self._ack_wait_s
         if self._open and self._steps:
             until = min(until, trio.current_time() + self._step_wait_s)
-        with trio.move_on_at(until):
+        with trio.CancelScope(deadline=until) as self._sleep:
             await self._work.wait()
         self._work = trio.Event()  # only now: what was set while a message went out counts

@@ -34,7 +34,7 @@ from seedance_sdk.route import Route
 from seedance_wire.bookmark import Bookmark
 from seedance_wire.client_session import ClientSession, StreamLost
 from seedance_wire.errors import LocalProtocolError
-from seedance_wire.messages import Checkpoint, GoAway, Hello, Refused, Welcome
+from seedance_wire.messages import Checkpoint, Delta, GoAway, Hello, Refused, Welcome
 from seedance_wire.running_digest import RunningDigest
 
 __all__ = ["Session"]
@@ -82,7 +82,7 @@ class Session:
             bookmark=bookmark,
         )
         self._first_bookmark = bookmark
-        self._outbox = Outbox(self._core, limits.ack_interval_s)
+        self._outbox = Outbox(self._core, limits.ack_interval_s, limits.ack_delay_s)
         outage = Outage(limits.reconnect_timeout_s, dice=dice)
         self._link = Link(route, self._core, self._outbox, self, limits, outage, self._note_attempt)
         self.reports = ReportSender(self._core, self._outbox, want=self._link.want)
@@ -340,6 +340,8 @@ class Session:
         """Takes one event; see `LinkOwner`."""
         progress = False
         match event:
+            case Delta():  # nearly all of them
+                progress = self._generations.handle(event, self.id)
             case Welcome():
                 self._begin(event)
             case GoAway():

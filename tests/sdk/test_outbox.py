@@ -56,7 +56,7 @@ def nothing() -> None:
 
 def made() -> tuple[Core, Outbox]:
     core = Core()
-    return core, Outbox(core, ack_interval_s=0.02)  # type: ignore[arg-type]
+    return core, Outbox(core, ack_interval_s=0.02, ack_delay_s=0.1)  # type: ignore[arg-type]
 
 
 @asynccontextmanager
@@ -68,7 +68,9 @@ async def serving(outbox: Outbox, line: Line) -> AsyncIterator[trio.Nursery]:
         nursery.cancel_scope.cancel()
 
 
-async def test_outbox_says_hello_and_then_nothing_until_it_is_open() -> None:
+async def test_outbox_says_hello_and_then_nothing_until_it_is_open(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     """Nothing but HELLO leaves before WELCOME, in the order in which it was wanted."""
     core, outbox = made()
     line = Line()
@@ -78,7 +80,7 @@ async def test_outbox_says_hello_and_then_nothing_until_it_is_open() -> None:
         assert line.sent == ["hello"]
         outbox.add(partial(core.say, "second"))
         outbox.open()
-        await trio.testing.wait_all_tasks_blocked()
+        await trio.sleep(0.2)
         assert line.sent == ["hello", "first", "second", "ack ((1, 5),)"]
 
 
@@ -100,7 +102,7 @@ async def test_outbox_makes_a_message_when_its_turn_comes(autojump_clock: trio.t
 async def test_outbox_acknowledges_the_last_of_each_stream_once_in_an_interval(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    """However many frames were taken: one message in 20 ms, at once after a pause."""
+    """However many frames were taken: one message in 20 ms, at once where there are four of a stream."""
     _, outbox = made()
     line = Line()
     async with serving(outbox, line):
@@ -110,12 +112,33 @@ async def test_outbox_acknowledges_the_last_of_each_stream_once_in_an_interval(
             outbox.note_processed(2, number)
             await trio.sleep(0.001)
         await trio.sleep(1)
-        outbox.note_processed(3, 1)
+        for number in range(1, 5):
+            outbox.note_processed(3, number)
         await trio.testing.wait_all_tasks_blocked()
-    assert line.sent[-2:] == ["ack ((1, 100), (2, 100))", "ack ((3, 1),)"]
+    assert line.sent[-2:] == ["ack ((1, 100), (2, 100))", "ack ((3, 4),)"]
     assert len(line.sent) <= 8
     gaps = [later - earlier for earlier, later in zip(line.times[1:], line.times[2:], strict=False)]
     assert min(gaps) >= 0.0199
+
+
+async def test_outbox_acknowledges_few_frames_together_and_none_later_than_it_may(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """A message tells of what came within a tenth of a second of the first, whatever the stream."""
+    _, outbox = made()
+    line = Line()
+    async with serving(outbox, line):
+        outbox.open()
+        began = trio.current_time()
+        for stream_id, frame_id in ((1, 1), (1, 2), (2, 9), (1, 3)):
+            outbox.note_processed(stream_id, frame_id)
+            await trio.sleep(0.03)
+        assert line.sent[1:] == ["ack ((1, 3), (2, 9))"]
+        assert line.times[1] == pytest.approx(began + 0.1)
+        outbox.note_processed(1, 4)
+        await trio.sleep(1)
+        assert line.sent[2:] == ["ack ((1, 4),)"]
+        assert line.times[2] == pytest.approx(began + 0.22)
 
 
 @pytest.mark.parametrize("bye", [True, False])
@@ -138,7 +161,9 @@ async def test_outbox_says_everything_before_it_leaves(
     assert outbox.finishing
 
 
-async def test_outbox_keeps_what_waits_for_the_next_connection() -> None:
+async def test_outbox_keeps_what_waits_for_the_next_connection(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     """A connection that is over gets nothing more; what was not said is said on the next one."""
     core, outbox = made()
     first, second = Line(), Line()
@@ -150,7 +175,7 @@ async def test_outbox_keeps_what_waits_for_the_next_connection() -> None:
         await trio.testing.wait_all_tasks_blocked()
     async with serving(outbox, second):
         outbox.open()
-        await trio.testing.wait_all_tasks_blocked()
+        await trio.sleep(0.2)
     assert first.sent == ["hello"]
     assert second.sent == ["hello", "late", "ack ((1, 5),)"]
 
@@ -209,9 +234,10 @@ async def test_outbox_keeps_to_the_servers_pace_and_acknowledges_meanwhile(
         for number in range(22):
             outbox.add(partial(core.say, f"step {number}"))
         await trio.sleep(0.5)
-        outbox.note_processed(1, 1)
+        outbox.note_processed(1, 4)
+        outbox.note_processed(1, 8)
         await trio.testing.wait_all_tasks_blocked()
-        assert line.sent[-1] == "ack ((1, 1),)"
+        assert line.sent[-1] == "ack ((1, 8),)"
         await trio.sleep(1.55)
     steps = [when for text, when in zip(line.sent, line.times, strict=True) if "step" in text]
     assert [when - steps[0] for when in steps] == pytest.approx([0, 0, 0, 0, *(n / 9 for n in range(1, 19))])

@@ -21,7 +21,7 @@ class Steps(Outbox):
 
 def sender(room: int = 8) -> ReportSender:
     core = ClientSession("seedance.v1", hello=Hello(), max_unconfirmed=room)
-    return ReportSender(core, Steps(core, 0.02), want=lambda: None)
+    return ReportSender(core, Steps(core, 0.02, 0.1), want=lambda: None)
 
 
 async def test_batch_that_fits_no_message_is_an_error() -> None:

@@ -340,6 +340,11 @@ class ClientSession:
         """Ends the session's connections for good: BYE is the last that `data_to_send` returns."""
         self._closing = True
 
+    @property
+    def has_data_to_send(self) -> bool:
+        """Whether anything waits for the next `data_to_send`, BYE aside."""
+        return bool(self._outbox)
+
     def data_to_send(self) -> list[bytes | str]:
         """Returns the WebSocket messages to send now, in order; none while there is no connection.
 

@@ -122,7 +122,7 @@ class ReceivedStreams:
                 return self._gap(received)
         frame = self._undo_difference(received) if isinstance(received, CodedDelta) else received
         text = frame.text.encode() if isinstance(frame, Delta) else b""
-        self._state.advance_frames(Role.SERVER, (frame,), (len(text),))
+        self._state.advance_frame(Role.SERVER, frame, len(text))
         self.applied += 1
         self._gaps.pop(stream_id, None)
         if isinstance(frame, Delta):

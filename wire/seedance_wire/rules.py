@@ -80,6 +80,12 @@ REMEMBERED_STREAMS = 256
 connection."""
 
 
+class _State(Enum):
+    """Looked up in the tables for each frame, so hashed by identity: Enum's own hash is a Python function."""
+
+    __hash__ = object.__hash__
+
+
 class Role(Enum):
     """Which end of the connection."""
 
@@ -87,7 +93,7 @@ class Role(Enum):
     SERVER = "server"
 
 
-class ConnectionState(Enum):
+class ConnectionState(_State):
     """Where a connection is."""
 
     START = "start"
@@ -104,7 +110,7 @@ class ConnectionState(Enum):
     """The peer broke the rules."""
 
 
-class StreamState(Enum):
+class StreamState(_State):
     """Where a stream is."""
 
     IDLE = "idle"

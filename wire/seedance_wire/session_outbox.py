@@ -43,6 +43,9 @@ class SessionOutbox:
         self._due: deque[Entry | int] = deque()  # messages, and numbers of streams to resume
         self._acks: dict[int, int] = {}
 
+    def __bool__(self) -> bool:
+        return bool(self._due or self._acks)
+
     def begin(self, due: Iterable[Entry | int]) -> None:
         """Notes all that is due on a new connection: messages, and streams to resume."""
         self.clear()

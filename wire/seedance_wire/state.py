@@ -170,31 +170,45 @@ class ProtocolState:
         """
         changed: dict[int, StreamProgress] = {}
         for frame, size in zip(frames, text_bytes, strict=True):
-            kind = _kind(frame)
-            self._next_connection_state(kind, speaker)  # no frame changes it
-            stream_id = frame.stream_id
-            progress = changed.get(stream_id) or self._streams.get(stream_id)
-            state = self._state_of(stream_id) if progress is None else progress.state
-            following = STREAM_TABLE.get((state, kind))
-            if progress is None or following is None or (progress.asked_again and not progress.settled):
-                reason = f"a frame of stream {stream_id}, which {self._absence(stream_id)}"
-                raise self._fault(speaker, reason)
-            cursor = progress.cursor
-            if not progress.settled:
-                cursor = evolve(cursor, applied_bytes=frame.offset)
-            if cursor.judge(frame) is not Verdict.APPLY or frame.epoch != self._epoch:
-                raise self._fault(speaker, cursor.misfit(frame, stream_id))
-            settled = kind in (Delta, Flush)  # nothing follows the others
-            # Written out: `evolve` takes longer than all the rest of this, for each frame.
-            changed[stream_id] = StreamProgress(
-                following, cursor.after(frame, size), settled, progress.replayable, progress.resume_from
-            )
+            progress = changed.get(frame.stream_id) or self._streams.get(frame.stream_id)
+            changed[frame.stream_id] = self._behind(speaker, frame, size, progress)
         for stream_id, progress in changed.items():
-            if progress.state is StreamState.AWAY:
-                del self._streams[stream_id]
-                self._leave(stream_id, progress.cursor)
-            else:
-                self._streams[stream_id] = progress
+            self._move(stream_id, progress)
+
+    def advance_frame(self, speaker: Role, frame: Frame | CodedDelta, text_bytes: int) -> None:
+        """Takes one frame; otherwise as `advance_frames`."""
+        stream_id = frame.stream_id
+        self._move(stream_id, self._behind(speaker, frame, text_bytes, self._streams.get(stream_id)))
+
+    def _behind(
+        self, speaker: Role, frame: Frame | CodedDelta, size: int, progress: StreamProgress | None
+    ) -> StreamProgress:
+        """Returns where a stream is behind this frame; checks it and changes nothing."""
+        kind = _kind(frame)
+        self._next_connection_state(kind, speaker)  # no frame changes it
+        stream_id = frame.stream_id
+        state = self._state_of(stream_id) if progress is None else progress.state
+        following = STREAM_TABLE.get((state, kind))
+        if progress is None or following is None or (progress.asked_again and not progress.settled):
+            reason = f"a frame of stream {stream_id}, which {self._absence(stream_id)}"
+            raise self._fault(speaker, reason)
+        cursor = progress.cursor
+        if not progress.settled:
+            cursor = evolve(cursor, applied_bytes=frame.offset)
+        if cursor.judge(frame) is not Verdict.APPLY or frame.epoch != self._epoch:
+            raise self._fault(speaker, cursor.misfit(frame, stream_id))
+        settled = kind in (Delta, Flush)  # nothing follows the others
+        # Written out: `evolve` takes longer than all the rest of this, for each frame.
+        return StreamProgress(
+            following, cursor.after(frame, size), settled, progress.replayable, progress.resume_from
+        )
+
+    def _move(self, stream_id: int, progress: StreamProgress) -> None:
+        if progress.state is StreamState.AWAY:
+            del self._streams[stream_id]
+            self._leave(stream_id, progress.cursor)
+        else:
+            self._streams[stream_id] = progress
 
     # ---- steps; each checks before it changes
 

@@ -7,6 +7,7 @@ that is what decides about early data: behind this relay it always has.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import trio
 
@@ -43,8 +44,9 @@ async def relay_early_data(
     ):
 
         async def pass_answers() -> None:
-            async for received in server:
-                await client.send_all(received)
+            with suppress(trio.BrokenResourceError):  # a client said goodbye to a server that had gone
+                async for received in server:
+                    await client.send_all(received)
             nursery.cancel_scope.cancel()
 
         nursery.start_soon(pass_answers)
@@ -54,6 +56,7 @@ async def relay_early_data(
             record, rest = await _read_record(client, rest)
             await server.send_all(record)
         await answered()
-        await server.send_all(rest)
-        async for received in client:
-            await server.send_all(received)
+        with suppress(trio.BrokenResourceError):
+            await server.send_all(rest)
+            async for received in client:
+                await server.send_all(received)

@@ -11,7 +11,8 @@ It must not know connections, windows or who produces.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from seedance_server.journal.errors import StreamTruncated
 from seedance_server.journal.interface import Journal
@@ -44,6 +45,18 @@ class FrameSource:
         self._session_id = session_id
         self._stream_id = stream_id
         self._tail = tail
+
+    def heard_by(self, hear: Callable[[], None]) -> AbstractContextManager[None]:
+        """See `FrameTail.heard_by`; of a stream that isn't produced here nothing is heard."""
+        return nullcontext() if self._tail is None else self._tail.heard_by(hear)
+
+    def is_read_out(self, after_id: int) -> bool:
+        """Whether nothing is above ``after_id`` yet."""
+        return self._tail is not None and after_id >= self._tail.last_id
+
+    def at_hand(self, after_id: int) -> Sequence[TailFrame]:
+        """What `read` would return without waiting for anything, the journal included."""
+        return () if self._tail is None else self._tail.after(after_id)
 
     async def read(self, after_id: int) -> Sequence[TailFrame]:
         """Waits for frames above ``after_id``; returns the next one and any number of those that follow it.

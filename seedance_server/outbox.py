@@ -126,13 +126,12 @@ class Outbox:
         If cancelled, the frame was not put.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
+        size = frame_size(frame)
+        if self.offer(frame, size, on_written):
+            return
         if self._closed:
             raise OutboxClosed
-        entry = _Entry(frame, frame_size(frame), is_frame=True, on_written=on_written)
-        if not self._line and self._fits(entry):
-            self._append(entry)
-            return
-        waiter = _Waiter(entry)
+        waiter = _Waiter(_Entry(frame, size, is_frame=True, on_written=on_written))
         self._line.append(waiter)
         try:
             await waiter.settled.wait()
@@ -142,6 +141,20 @@ class Outbox:
                 self._admit()  # a smaller one behind it may fit
         if waiter.turned_away:
             raise OutboxClosed
+
+    def offer(self, frame: Frame, size_bytes: int, on_written: Callable[[], None] | None = None) -> bool:
+        """Puts a frame at the end if there is room for it and nobody waits for room; False if not so.
+
+        Args:
+            frame: The frame.
+            size_bytes: Its `frame_size`.
+            on_written: Called once it has left.
+        """
+        entry = _Entry(frame, size_bytes, is_frame=True, on_written=on_written)
+        if self._closed or self._line or not self._fits(entry):
+            return False
+        self._append(entry)
+        return True
 
     def _fits(self, entry: _Entry) -> bool:
         """A single frame over the bound passes an empty outbox: it could never leave otherwise."""

@@ -6,6 +6,9 @@ What the client has and its application hasn't taken goes through the window lik
 sent: else a reader that stands still would be given one window more with each cut. Nothing is read that isn't
 durable, or needn't be.
 
+Its task is for what has to wait. While it rests, having sent all there is, a new frame leaves in plain calls
+from whoever publishes it, unless something is in its way: a wake-up for each token costs more than the rest.
+
 It must not know how frames come about, nor other streams.
 """
 
@@ -26,7 +29,7 @@ from seedance_server.tail import TailFrame, is_terminal
 from seedance_wire.codec import make_codec
 from seedance_wire.connection import MAX_MESSAGE_BYTES
 from seedance_wire.errors import RemoteProtocolError
-from seedance_wire.messages import Delta, Error, ErrorCode, Flow, FlowAction, Status
+from seedance_wire.messages import Delta, Error, ErrorCode, Flow, FlowAction, Frame, Status
 from seedance_wire.running_digest import PREFIX_BYTES
 from seedance_wire.window import SlidingWindow
 
@@ -93,6 +96,7 @@ class Sender:
         self._window = SlidingWindow()
         self._window_moved = trio.lowlevel.ParkingLot()
         self._last_windowed_id = taken_id
+        self._resting = trio.lowlevel.ParkingLot()  # its task, while it has sent all there is
         self._is_done = False
 
     @property
@@ -149,15 +153,42 @@ class Sender:
             OutboxClosed: The connection is closing.
             StreamTruncated, JournalError: As from `FrameSource.read`.
         """
-        while True:
-            for read in await self._source.read(self.sent_id):
-                if read.frame.id <= self._after_id:
-                    await self._count(read)
+        with self._source.heard_by(self._hear):
+            while True:
+                if self._source.is_read_out(self.sent_id):
+                    await self._resting.park()
                     continue
-                entry = self._sendable(read)
-                await self._send(entry)
-                if is_terminal(entry.frame):
-                    return
+                for read in await self._source.read(self.sent_id):
+                    if read.frame.id <= self._after_id:
+                        await self._count(read)
+                        continue
+                    entry = self._sendable(read)
+                    await self._send(entry)
+                    if is_terminal(entry.frame):
+                        return
+
+    def _hear(self) -> None:
+        """There are newer frames. What is in their way, the task waits for."""
+        if not self._resting:  # it is at work, or cancelled
+            return
+        for entry in self._source.at_hand(self.sent_id):
+            if not self._send_at_once(entry):
+                break
+        if not self._source.is_read_out(self.sent_id):
+            self._resting.unpark()
+
+    def _send_at_once(self, entry: TailFrame) -> bool:
+        frame = self._own(entry.frame)
+        if (
+            is_terminal(frame)
+            or frame.id <= self._after_id
+            or _WIDENING * entry.size > MAX_MESSAGE_BYTES
+            or not self._window.can_send(entry.size)
+            or not self._outbox.offer(frame, entry.size, self._on_written(frame))
+        ):
+            return False
+        self._note_sent(entry)
+        return True
 
     async def _count(self, entry: TailFrame) -> None:
         """Lets a frame that waits in the client fill the window, unless it is taken by now."""
@@ -192,23 +223,34 @@ class Sender:
         return TailFrame(error, None, frame_size(error), out_of_turn=True)
 
     async def _send(self, entry: TailFrame) -> None:
-        frame = evolve(entry.frame, stream_id=self.stream_id, epoch=self._epoch)
+        frame = self._own(entry.frame)
         if not entry.out_of_turn:
             while not self._window.can_send(entry.size):
                 await self._window_moved.park()
-        on_written = self._on_first_written if frame.id == 1 else None
-        digest = self._digest_after(entry)
         if is_terminal(frame):
             self._is_done = True
             self._on_last()
-        await self._outbox.put_frame(frame, on_written)
+        await self._outbox.put_frame(frame, self._on_written(frame))
+        self._note_sent(entry)
+
+    def _own(self, frame: Frame) -> Frame:
+        """The frame as this connection says it."""
+        if frame.stream_id == self.stream_id and frame.epoch == self._epoch:
+            return frame
+        return evolve(frame, stream_id=self.stream_id, epoch=self._epoch)
+
+    def _on_written(self, frame: Frame) -> Callable[[], None] | None:
+        return self._on_first_written if frame.id == 1 else None
+
+    def _note_sent(self, entry: TailFrame) -> None:
         # This runs before anything could be read that answers the frame: a send and a receive lie between.
+        frame_id = entry.frame.id
         if not entry.out_of_turn:
-            self._window.on_sent(frame.id, entry.size, trio.current_time())
-            self._last_windowed_id = frame.id
-        self.sent_id = frame.id
-        if not is_terminal(frame):
-            self._on_sent(frame.id, digest)
+            self._window.on_sent(frame_id, entry.size, trio.current_time())
+            self._last_windowed_id = frame_id
+        self.sent_id = frame_id
+        if not is_terminal(entry.frame):
+            self._on_sent(frame_id, self._digest_after(entry))
 
     def _digest_after(self, entry: TailFrame) -> bytes | None:
         if self._digest is None:

@@ -10,7 +10,8 @@ It must not know readers, windows or how a frame came about.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 import trio
 from attrs import frozen
@@ -56,7 +57,8 @@ class FrameTail:
         self._frames: deque[TailFrame] = deque()
         self._bytes = 0
         self._last_id = last_id
-        self._news = trio.Event()
+        self._news = trio.lowlevel.ParkingLot()
+        self._hearers: list[Callable[[], None]] = []
         self._is_ended = False
 
     @property
@@ -80,7 +82,7 @@ class FrameTail:
         return self._bytes
 
     def publish(self, frames: Iterable[TailFrame], *, unread_from: int | None = None) -> None:
-        """Adds frames that may be sent, the next ones in order, and wakes who waits for them.
+        """Adds frames that may be sent, the next ones in order, and tells who waits for them.
 
         Args:
             frames: The frames.
@@ -96,8 +98,9 @@ class FrameTail:
         keep_id = self._last_id if unread_from is None else min(unread_from, self._last_id)
         while self._bytes > self._keep_bytes and self.first_id < keep_id:
             self._bytes -= self._frames.popleft().size
-        self._news.set()
-        self._news = trio.Event()
+        for hear in self._hearers:
+            hear()
+        self._news.unpark_all()
 
     def after(self, frame_id: int) -> tuple[TailFrame, ...]:
         """The frames above ``frame_id``; none if there are none, or if the next one isn't here any more."""
@@ -109,4 +112,13 @@ class FrameTail:
     async def wait_beyond(self, frame_id: int) -> None:
         """Waits until there is a frame above ``frame_id``."""
         while self._last_id <= frame_id:
-            await self._news.wait()
+            await self._news.park()
+
+    @contextmanager
+    def heard_by(self, hear: Callable[[], None]) -> Iterator[None]:
+        """Within the block ``hear`` is called whenever there are more frames; it must not fail."""
+        self._hearers = [*self._hearers, hear]
+        try:
+            yield
+        finally:
+            self._hearers = [each for each in self._hearers if each != hear]

@@ -74,6 +74,12 @@ class Sending:
             nursery.cancel_scope.cancel()
 
 
+def after(sending: Sending, frame_id: int) -> TailFrame:
+    """The frame behind it."""
+    delta = Delta(stream_id=1, id=frame_id + 1, epoch=1, offset=0, text="x")
+    return TailFrame(delta, None, frame_size(delta))
+
+
 async def test_sender_never_sends_more_than_the_window_takes(autojump_clock) -> None:
     """32 frames, then nothing; each acknowledgement lets it go on; each frame once, as this connection's."""
     async with Sending(300).at_work() as sending:
@@ -182,6 +188,48 @@ async def test_sender_waits_for_frames_to_come_and_ends_with_the_last(autojump_c
         sending.tail.publish(sending.end)
         await sending.sender.run()
         assert sending.sender.sent_id == 4
+        nursery.cancel_scope.cancel()
+
+
+async def test_sender_lets_a_frame_leave_without_a_wake_up_while_it_rests(autojump_clock) -> None:
+    """With no checkpoint between: a wake-up of each stream for each token is what serving would cost most."""
+    sending = Sending(3, ends=False)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(sending.sender.run)
+        await trio.testing.wait_all_tasks_blocked()
+        assert sending.sender.sent_id == 3
+        sending.tail.publish([after(sending, 3)])
+        assert (sending.sender.sent_id, sending.sender.in_flight) == (4, 4)
+        nursery.cancel_scope.cancel()
+        sending.tail.publish([after(sending, 4)])
+        assert sending.sender.sent_id == 4
+    sending.tail.publish([after(sending, 5)])
+    assert sending.sender.sent_id == 4
+    assert [frame_id for frame_id, _ in sending.noted] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("outbox_bytes", [1 << 20, 200])
+async def test_sender_keeps_the_order_where_something_is_in_a_frames_way(
+    autojump_clock, outbox_bytes
+) -> None:
+    """A full window or outbox makes the task wait, and what comes meanwhile waits behind it."""
+    sending = Sending(0, ends=False)
+    sending.outbox = sending.sender._outbox = Outbox(
+        frame_bytes=outbox_bytes, control_messages=8, batch_bytes=1 << 16
+    )
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(sending.sender.run)
+        await trio.testing.wait_all_tasks_blocked()
+        for number in range(200):
+            sending.tail.publish([after(sending, number)])
+        sent = sending.sender.sent_id
+        assert sent == (32 if outbox_bytes > 200 else 4)
+        nursery.start_soon(sending.write)
+        while sending.sender.sent_id < 200:
+            await trio.sleep(0.01)
+            sending.sender.acknowledge(sending.sender.sent_id, trio.current_time())
+        await trio.sleep(0.01)
+        assert [frame.id for frame in sending.frames] == list(range(1, 201))
         nursery.cancel_scope.cancel()
 
 

@@ -11,6 +11,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from functools import cached_property
 from typing import Protocol
 
 import trio
@@ -172,6 +173,13 @@ class WebSocketConnector:
     ssl_context: ssl.SSLContext | None = None
     open_stream: Callable[[Endpoint], Awaitable[trio.abc.Stream]] | None = None
 
+    @cached_property
+    def _default_context(self) -> ssl.SSLContext:
+        """One for all connections: reading the machine's authorities takes some 25 ms each time."""
+        context = ssl.create_default_context()
+        context.set_alpn_protocols([_ALPN])
+        return context
+
     @asynccontextmanager
     async def __call__(self, endpoint: Endpoint, limits: Limits) -> AsyncIterator[Transport]:
         """Connects, upgrades, and hands out the transport; see `Connector`."""
@@ -233,10 +241,7 @@ class WebSocketConnector:
         return agreed == _ALPN
 
     async def _encrypt(self, tcp: trio.SocketStream, endpoint: Endpoint) -> trio.abc.Stream:
-        context = self.ssl_context
-        if context is None:
-            context = ssl.create_default_context()
-            context.set_alpn_protocols([_ALPN])
+        context = self.ssl_context or self._default_context
         tls = trio.SSLStream(tcp, context, server_hostname=endpoint.host, https_compatible=True)
         shaken = False
         try:

@@ -12,7 +12,7 @@ It must not know sockets, encodings or windows.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Protocol, TypeVar
 
 import structlog
@@ -150,7 +150,10 @@ class Session:
             return
         self._holder = None
         if not self._is_lost:
-            self._nursery.start_soon(self._release, self.epoch)
+            with suppress(
+                RuntimeError
+            ):  # the nursery is over, cancelled without a drain: nothing is written then
+                self._nursery.start_soon(self._release, self.epoch)
         self._check_use()
 
     async def _release(self, epoch: int) -> None:

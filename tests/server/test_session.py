@@ -175,6 +175,24 @@ async def test_session_left_by_its_connection_is_released(bench) -> None:
     assert bench.journal._shelf.sessions["s"].record.released_ms is not None
 
 
+async def test_connection_may_outlive_the_sessions_nursery(bench) -> None:
+    """Whatever is cancelled first when a server ends at once: leaving raises nothing."""
+    holder = Connection()
+    claimed = await bench.journal.claim_session("s", "t", bytes(32))
+    async with trio.open_nursery() as nursery:
+        session = Session(
+            claimed.session,
+            journal=bench.journal,
+            nursery=nursery,
+            claims_settled=bench.settled,
+            lose_other=bench.lost.append,
+            on_unused=bench.unused.append,
+        )
+        session.attach(holder, claimed.session)
+    session.detach(holder)
+    assert session.is_unused
+
+
 async def test_messages_count_as_processed_in_order(bench) -> None:
     """An early one waits for the missing one; one that finds no room among the early tries again."""
     session = bench.session

@@ -9,7 +9,7 @@ It must not know SQLite, nor what an operation does.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import trio
@@ -24,16 +24,18 @@ __all__ = ["CommitQueue", "Ticket"]
 
 @define(eq=False)
 class Ticket:
-    """An operation and the task that waits for it."""
+    """Operations that came together, and the task that waits for them."""
 
-    operation: Operation
+    operations: Sequence[Operation]
+    rows: int
+    size: int
     task: trio.lowlevel.Task
-    outcome: Outcome | None = None
+    outcomes: Sequence[Outcome] | None = None
 
-    def settle(self, outcome: Outcome) -> None:
-        """Wakes the waiting task, once."""
-        assert self.outcome is None, "settled twice"  # noqa: S101
-        self.outcome = outcome
+    def settle(self, outcomes: Sequence[Outcome]) -> None:
+        """Wakes the waiting task, once, with an outcome for each."""
+        assert self.outcomes is None, "settled twice"  # noqa: S101
+        self.outcomes = outcomes
         trio.lowlevel.reschedule(self.task)
 
 
@@ -68,28 +70,41 @@ class CommitQueue:
         """Lets none in any more, but raises what ``refuse`` makes; those that wait get one each as well."""
         self._refuse = refuse
         while self._tickets:
-            self._pop().settle(Outcome(error=refuse()))
+            ticket = self._pop()
+            ticket.settle([Outcome(error=refuse()) for _ in ticket.operations])
         self._room.unpark_all()
 
     async def put(self, operation: Operation) -> Any:
         """Waits until ``operation`` is durable; returns what it returned or raises what it raised.
 
         Raises:
-            JournalOverloaded: There was no room for ``queue_timeout_s``.
-            Exception: What `close` was given.
+            JournalOverloaded, Exception: As from `put_all`.
 
         If cancelled, the operation wasn't written; one that is being written when the cancellation comes is
         completed and returns.
         """
+        (outcome,) = await self.put_all((operation,))
+        if outcome.error is not None:
+            raise outcome.error
+        return outcome.value
+
+    async def put_all(self, operations: Sequence[Operation]) -> Sequence[Outcome]:
+        """Waits until all ``operations`` have their outcome, in one commit; cancellation is as in `put`.
+
+        Raises:
+            JournalOverloaded: There was no room for ``queue_timeout_s``.
+            Exception: What `close` was given.
+        """
         await trio.lowlevel.checkpoint_if_cancelled()
-        if self._room or not self._fits(operation):
-            await self._wait_for_room(operation)
+        rows, size = sum(each.rows for each in operations), sum(each.size for each in operations)
+        ticket = Ticket(operations, rows, size, trio.lowlevel.current_task())
+        if self._room or not self._fits(ticket):
+            await self._wait_for_room(ticket)
         if self._refuse is not None:
             raise self._refuse()
-        ticket = Ticket(operation, trio.lowlevel.current_task())
         self._tickets.append(ticket)
-        self.rows += operation.rows
-        self.size += operation.size
+        self.rows += rows
+        self.size += size
         self._arrival.set()
         if self.rows >= self._limits.commit_rows:
             self._full_commit.set()
@@ -98,48 +113,46 @@ class CommitQueue:
             if ticket not in self._tickets:
                 return trio.lowlevel.Abort.FAILED
             self._tickets.remove(ticket)
-            self._left(operation)
+            self._left(ticket)
             return trio.lowlevel.Abort.SUCCEEDED
 
-        self.unsettled += 1
+        self.unsettled += len(operations)
         try:
             await trio.lowlevel.wait_task_rescheduled(take_back)
         finally:
-            self.unsettled -= 1
-        assert ticket.outcome is not None  # noqa: S101 - nothing else wakes it
-        if ticket.outcome.error is not None:
-            raise ticket.outcome.error
-        return ticket.outcome.value
+            self.unsettled -= len(operations)
+        assert ticket.outcomes is not None  # noqa: S101 - nothing else wakes it
+        return ticket.outcomes
 
-    def _fits(self, operation: Operation) -> bool:
+    def _fits(self, ticket: Ticket) -> bool:
         if self._refuse is not None or not self._tickets:
             return True  # what is larger than the whole queue goes alone
         return (
-            self.rows + operation.rows <= self._limits.queued_rows
-            and self.size + operation.size <= self._limits.queued_bytes
+            self.rows + ticket.rows <= self._limits.queued_rows
+            and self.size + ticket.size <= self._limits.queued_bytes
         )
 
-    async def _wait_for_room(self, operation: Operation) -> None:
+    async def _wait_for_room(self, ticket: Ticket) -> None:
         timeout_s = self._limits.queue_timeout_s
         with trio.move_on_after(timeout_s):
             await self._room.park()  # once behind those who came earlier, then as long as it takes
-            while not self._fits(operation):
+            while not self._fits(ticket):
                 await self._room.park()
             return
         raise JournalOverloaded(timeout_s)
 
-    def _left(self, operation: Operation) -> None:
-        self.rows -= operation.rows
-        self.size -= operation.size
+    def _left(self, ticket: Ticket) -> None:
+        self.rows -= ticket.rows
+        self.size -= ticket.size
         self._room.unpark_all()
 
     def _pop(self) -> Ticket:
         ticket = self._tickets.popleft()
-        self._left(ticket.operation)
+        self._left(ticket)
         return ticket
 
     async def take(self) -> list[Ticket]:
-        """Waits for an operation and then a little for company; returns what belongs into the next commit.
+        """Waits for operations and then a little for company; returns what belongs into the next commit.
 
         If cancelled, nothing was taken.
         """
@@ -157,10 +170,8 @@ class CommitQueue:
                 break
         taken: list[Ticket] = []
         rows = 0
-        while self._tickets and (
-            not taken or rows + self._tickets[0].operation.rows <= self._limits.commit_rows
-        ):
+        while self._tickets and (not taken or rows + self._tickets[0].rows <= self._limits.commit_rows):
             ticket = self._pop()
-            rows += ticket.operation.rows
+            rows += ticket.rows
             taken.append(ticket)
         return taken

@@ -29,6 +29,7 @@ from typing import Protocol
 
 import trio
 
+from seedance_server.journal.append import Append
 from seedance_server.journal.records import (
     ClaimedSession,
     EventBatch,
@@ -137,6 +138,13 @@ class Journal(Protocol):
             SessionNotFound: The session is gone.
             Fenced: It has another owner.
             StreamNotFound, StreamEnded, OutOfOrder: See there.
+        """
+
+    async def append_all(self, appends: Sequence[Append]) -> Sequence[Exception | None]:
+        """Appends the frames of several streams together; one that is refused takes none of the others along.
+
+        Returns:
+            Of each, what `append` would have raised, or None: it is durable. All of them are settled.
         """
 
     async def abandon(self, session_id: str, epoch: int, stream_id: int) -> None:

@@ -13,6 +13,7 @@ from hmac import compare_digest
 import trio
 from attrs import evolve
 
+from seedance_server.journal.append import Append, append_each
 from seedance_server.journal.errors import (
     CursorAhead,
     Fenced,
@@ -304,6 +305,10 @@ class MemoryJournal:
         if finish is not None:
             stream.end(StreamState.FINISHED, finish, self._now_ms())
         return self._now_ms()
+
+    async def append_all(self, appends: Sequence[Append]) -> Sequence[Exception | None]:
+        """See `Journal.append_all`."""
+        return await append_each(self.append, appends)
 
     async def abandon(self, session_id: str, epoch: int, stream_id: int) -> None:
         """See `Journal.abandon`."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,10 +24,10 @@ import trio
 
 from seedance_server.decode_thread import DecodeThread, Executor
 from seedance_server.journal import event_rows, retention, session_rows, stream_rows
+from seedance_server.journal.append import Append
 from seedance_server.journal.commit_queue import CommitQueue
-from seedance_server.journal.errors import JournalClosed, JournalFailed, JournalFull
+from seedance_server.journal.errors import JournalClosed, JournalError, JournalFailed, JournalFull
 from seedance_server.journal.figures import Figures
-from seedance_server.journal.frame_check import check_frames
 from seedance_server.journal.limits import JournalLimits
 from seedance_server.journal.lock_file import LockFile
 from seedance_server.journal.operation import Operation, Outcome
@@ -134,16 +135,18 @@ class SqliteJournal:
     async def _commit_for_ever(self) -> None:
         while True:
             tickets = await self._queue.take()
+            batch = [operation for ticket in tickets for operation in ticket.operations]
             failure = None
             # Taken is taken: a cancellation finds these tasks again when all have their outcome.
             with trio.CancelScope(shield=True):
                 try:
-                    outcomes = await self._commit([ticket.operation for ticket in tickets])
+                    outcomes = await self._commit(batch)
                 except Exception as error:  # noqa: BLE001 - whatever it was, somebody waits for each ticket
                     failure = error
-                    outcomes = [self._failed(error) for _ in tickets]
-                for ticket, outcome in zip(tickets, outcomes, strict=True):
-                    ticket.settle(outcome)
+                    outcomes = [self._failed(error) for _ in batch]
+                settled = iter(outcomes)
+                for ticket in tickets:
+                    ticket.settle(list(islice(settled, len(ticket.operations))))
             if failure is None and self._writer.wants_checkpoint:
                 try:
                     await self._executor.call(self._writer.checkpoint)
@@ -152,7 +155,7 @@ class SqliteJournal:
             if failure is not None:
                 self._figures.failures += 1
                 self._failure = f"the storage failed ({failure})"
-                _log.error("journal failed", exc_info=failure, operations=len(tickets))
+                _log.error("journal failed", exc_info=failure, operations=len(batch))
                 await self._reopen()
 
     @staticmethod
@@ -295,16 +298,17 @@ class SqliteJournal:
         finish: str | None = None,
     ) -> int:
         """See `Journal.append`."""
-        check_frames(frames, self._limits)
-        committed_ms: int = await self._queue.put(
-            Operation(
-                lambda tx: stream_rows.append(tx, session_id, epoch, stream_id, frames, finish),
-                session_id,
-                rows=len(frames),
-                size=sum(len(frame.payload) + 4 * len(frame.token_ids) for frame in frames),
-            )
-        )
+        append = Append(session_id, epoch, stream_id, frames)
+        committed_ms: int = await self._queue.put(_appending(append, finish))
         return committed_ms
+
+    async def append_all(self, appends: Sequence[Append]) -> Sequence[Exception | None]:
+        """See `Journal.append_all`."""
+        try:
+            outcomes = await self._queue.put_all([_appending(append) for append in appends])
+        except JournalError as error:
+            return [error] * len(appends)
+        return [outcome.error for outcome in outcomes]
 
     async def abandon(self, session_id: str, epoch: int, stream_id: int) -> None:
         """See `Journal.abandon`."""
@@ -376,3 +380,13 @@ class SqliteJournal:
     async def event_cursor(self, sink: str) -> int:
         """See `Journal.event_cursor`."""
         return await self._read(lambda db: event_rows.event_cursor(db, sink))
+
+
+def _appending(append: Append, finish: str | None = None) -> Operation:
+    session_id, epoch, stream_id, frames = append.session_id, append.epoch, append.stream_id, append.frames
+    return Operation(
+        lambda tx: stream_rows.append(tx, session_id, epoch, stream_id, frames, finish),
+        session_id,
+        rows=len(frames),
+        size=sum(len(frame.payload) + 4 * len(frame.token_ids) for frame in frames),
+    )

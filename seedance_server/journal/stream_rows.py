@@ -23,6 +23,7 @@ from seedance_server.journal.errors import (
     StreamNotFound,
     StreamTruncated,
 )
+from seedance_server.journal.frame_check import check_frames
 from seedance_server.journal.records import (
     FramePage,
     FrameRecord,
@@ -137,7 +138,8 @@ def append(
     frames: Sequence[FrameRecord],
     finish: str | None,
 ) -> int:
-    """See `Journal.append`; that ``frames`` follow each other has been checked."""
+    """See `Journal.append`."""
+    check_frames(frames, tx.limits)
     packed = [pack_token_ids(frame.token_ids) for frame in frames]
     row = tx.row(
         _APPEND,

@@ -8,6 +8,7 @@ import pytest
 import trio
 from attrs import evolve
 
+from seedance_server.journal.append import Append
 from seedance_server.journal.errors import (
     CursorAhead,
     Fenced,
@@ -258,6 +259,37 @@ class JournalConformance:
                 with pytest.raises(ValueError, match="frame"):
                     await journal.append("s", 1, 1, frames)
             assert (await journal.find_stream("s", 1)).next_frame_id == 1
+
+    async def test_appends_of_a_step_are_made_together_and_refused_alone(
+        self, make_journal: MakeJournal, mock_clock
+    ):
+        """What is wrong with one stream's frames is told of that one, and the others are durable."""
+        async with running(make_journal(LIMITS)) as journal:
+            await journal.create_session(new_session())
+            await journal.create_session(new_session("other"))
+            for sequence_id in (1, 2, 3):
+                await journal.submit("s", 1, new_stream(sequence_id))
+            await journal.submit("other", 1, new_stream(4))
+            await journal.append("s", 1, 3, frames_from(1, 0, 0), finish="stop")
+            errors = await journal.append_all(
+                [
+                    Append("s", 1, 1, frames_from(1, 0, 3)),
+                    Append("other", 2, 1, frames_from(1, 0, 3)),
+                    Append("s", 1, 2, frames_from(2, 3, 3)),
+                    Append("s", 1, 3, frames_from(2, 0, 3)),
+                    Append("s", 1, 1, frames_from(2, 3, 4)),
+                    Append("other", 1, 1, []),
+                    Append("other", 1, 1, frames_from(1, 0, 5)),
+                ]
+            )
+            assert [type(error) for error in errors] == [
+                *(type(None), Fenced, OutOfOrder, StreamEnded, type(None), ValueError, type(None))
+            ]
+            assert await journal.append_all([]) == []
+        async with running(make_journal(LIMITS)) as journal:
+            assert (await journal.find_stream("s", 1)).text_bytes == 7
+            assert (await journal.find_stream("s", 2)).next_frame_id == 1
+            assert (await journal.find_stream("other", 1)).text_bytes == 5
 
     async def test_nothing_follows_the_terminal_frame(self, make_journal: MakeJournal, mock_clock):
         """At most one terminal frame, the last; it and the end of the stream are one transaction."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import trio
 from attrs import evolve
@@ -27,9 +29,9 @@ async def test_commit_holds_what_fits_in_order():
         taken = []
         while queue.rows:
             tickets = await queue.take()
-            taken.append([ticket.operation.rows for ticket in tickets])
+            taken.append([ticket.rows for ticket in tickets])
             for ticket in tickets:
-                ticket.settle(Outcome("done"))
+                ticket.settle([Outcome("done")])
     assert taken == [[2, 2], [1], [9], [1]]
 
 
@@ -49,9 +51,30 @@ async def test_outcome_reaches_its_task():
             nursery.start_soon(put, number)
         await wait_all_tasks_blocked()
         for ticket in await queue.take():
-            rows = ticket.operation.rows
-            ticket.settle(Outcome("value") if rows == 1 else Outcome(error=ValueError("bad")))
+            rows = ticket.rows
+            ticket.settle([Outcome("value") if rows == 1 else Outcome(error=ValueError("bad"))])
     assert sorted(results) == [(1, "value"), (2, "bad")]
+
+
+async def test_what_came_together_is_committed_together():
+    """One task waits for all of it, and learns of each what became of it."""
+    queue = CommitQueue(evolve(LIMITS, commit_rows=4))
+    outcomes = []
+
+    async def put_all() -> None:
+        outcomes.extend(await queue.put_all([_operation(), _operation(2), _operation()]))
+
+    async with trio.open_nursery() as nursery:
+        for put in (partial(queue.put, _operation()), put_all, partial(queue.put, _operation())):
+            nursery.start_soon(put)
+            await wait_all_tasks_blocked()
+        assert (queue.rows, queue.unsettled) == (6, 5)
+        for expected in (1, 3, 1):
+            (ticket,) = await queue.take()
+            assert len(ticket.operations) == expected
+            ticket.settle([Outcome(number) for number in range(expected)])
+    assert [outcome.value for outcome in outcomes] == [0, 1, 2]
+    assert (queue.rows, queue.unsettled) == (0, 0)
 
 
 async def test_callers_wait_while_the_queue_is_full(autojump_clock):
@@ -70,8 +93,8 @@ async def test_callers_wait_while_the_queue_is_full(autojump_clock):
         assert queue.waiting == 1
         for expected in (2, 3):
             (ticket,) = await queue.take()
-            assert ticket.operation.rows == expected
-            ticket.settle(Outcome())
+            assert ticket.rows == expected
+            ticket.settle([Outcome()])
             await wait_all_tasks_blocked()
 
 
@@ -94,11 +117,11 @@ async def test_queue_counts_what_waits_for_its_commit_or_is_in_it():
         await wait_all_tasks_blocked()
         tickets = await queue.take()
         assert (queue.rows, queue.unsettled) == (0, 3)
-        tickets[0].settle(Outcome("done"))
-        tickets[1].settle(Outcome("done"))
+        tickets[0].settle([Outcome("done")])
+        tickets[1].settle([Outcome("done")])
         await wait_all_tasks_blocked()
         assert queue.unsettled == 1
-        tickets[2].settle(Outcome("done"))
+        tickets[2].settle([Outcome("done")])
     with trio.move_on_after(0):
         await queue.put(_operation())
     assert queue.unsettled == 0
@@ -111,8 +134,8 @@ async def test_company_is_waited_for_as_long_as_told(mock_clock):
 
     async def take() -> None:
         for ticket in await queue.take():
-            taken.append(ticket.operation.rows)
-            ticket.settle(Outcome())
+            taken.append(ticket.rows)
+            ticket.settle([Outcome()])
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(take)
@@ -154,4 +177,4 @@ async def test_closing_wakes_everybody(autojump_clock):
     async with trio.open_nursery() as nursery:
         nursery.start_soon(queue.put, _operation())
         (ticket,) = await queue.take()
-        ticket.settle(Outcome())
+        ticket.settle([Outcome()])

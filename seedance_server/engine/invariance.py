@@ -1,12 +1,13 @@
 """Looks, at start, whether a sequence's logits depend on its company, bit for bit.
 
 No library promises that they don't: a kernel may add in another order for more rows, longer neighbours or a
-prompt cut elsewhere. So one prompt is run alone, then beside others, in pieces, computed anew and ahead of
+prompt cut elsewhere. So one prompt is run alone, then in pieces beside others, computed anew and ahead of
 its turn, through the very runner that will serve. What is seen is reported, never assumed; it holds for this
-model, machine and number of threads. The prompt reaches beyond the length to which reads are padded.
+model, machine and number of threads.
 """
 
 from collections.abc import Sequence as Series
+from itertools import cycle
 
 import torch
 
@@ -20,7 +21,8 @@ from seedance_server.engine.sequence import GenerationRequest, Sequence
 
 __all__ = ["find_variation", "prove_invariance"]
 
-_PROMPT_TOKENS = 67  # odd, and just beyond a read's padding of 64
+_PIECE = 23
+_PROMPT_TOKENS = 9 * _PIECE  # longer than what some products sum up at once, such as 160 or 192 positions
 _ANSWER_TOKENS = 3
 _NEIGHBOURS = (1, 7, 30)  # rows beside it: for an even, a small and a large batch
 
@@ -54,7 +56,7 @@ def prove_invariance(
 def find_variation(
     runner: ModelRunner, pool: BlockPool, *, vocab_size: int, longest_chunk: int
 ) -> str | None:
-    """Compare a prompt's logits alone with those in company. Takes some 400 rows through the model.
+    """Compare a prompt's logits alone with those in company. Takes some 1,000 rows through the model.
 
     Args:
         runner: Of the engine.
@@ -68,20 +70,23 @@ def find_variation(
     room = min(_PROMPT_TOKENS + _ANSWER_TOKENS, pool.capacity_tokens // 2)
     ids = [(11 + 7 * place) % vocab_size for place in range(room)]
     prompt = max(1, room - _ANSWER_TOKENS)
-    trial = _Trial(runner, pool, vocab_size)
     ones = [1] * (room - prompt)
-    alone = trial.run(ids, [*_cut(prompt, longest_chunk), *ones])
-    company = {
-        "prompts are cut elsewhere": ([*_cut(prompt, max(1, min(longest_chunk, 23))), *ones], 0),
-        **{
-            f"{rows} more rows run beside it": ([*_cut(prompt, longest_chunk), *ones], rows)
-            for rows in _NEIGHBOURS
-        },
-        "it is computed again": (_cut(room, longest_chunk), 0),
-    }
-    for what, (counts, neighbours) in company.items():
-        if not trial.agrees(alone, trial.run(ids, counts, neighbours)):
-            return what
+    # Where the longer pieces end shorter ones do, too: there logits are compared, and at the answer's tokens.
+    usual = [*_cut(prompt, min(longest_chunk, 3 * _PIECE)), *ones]
+    pieces = [*_cut(prompt, min(longest_chunk, _PIECE)), *ones]
+    trial = _Trial(runner, pool, vocab_size)
+    alone = trial.run(ids, usual)
+
+    def varies(counts: list[int], *neighbours: int) -> bool:
+        return not trial.agrees(alone, trial.run(ids, counts, neighbours or (0,)))
+
+    if varies(pieces, 0, *_NEIGHBOURS):  # all at once; what it was is asked only where something was
+        if varies(pieces):
+            return "prompts are cut elsewhere"
+        rows = next((rows for rows in _NEIGHBOURS if varies(usual, rows)), "some")
+        return f"{rows} more rows run beside it"
+    if varies(_cut(room, longest_chunk)):
+        return "it is computed again"
     if not trial.agrees(alone, trial.run_ahead(ids, prompt, longest_chunk)):
         return "several of its tokens run at once"
     return None
@@ -99,14 +104,16 @@ class _Trial:
         self._pool = pool
         self._vocab_size = vocab_size
 
-    def run(self, ids: list[int], counts: Series[int], neighbours: int = 0) -> dict[int, torch.Tensor]:
-        """Run ``ids`` in chunks of ``counts`` tokens, each beside as many new sequences of one token."""
+    def run(
+        self, ids: list[int], counts: Series[int], neighbours: Series[int] = (0,)
+    ) -> dict[int, torch.Tensor]:
+        """Run ``ids`` in chunks of ``counts`` tokens, beside so many new sequences of one token, in turn."""
         sequence = self._open(ids)
         logits: dict[int, torch.Tensor] = {}
-        for count in counts:
+        for count, beside in zip(counts, cycle(neighbours), strict=False):
             # The chunk's last token counts as the sequence's last: its logits are wanted.
             del sequence.token_ids[sequence.computed + count :]
-            others = [self._open([(5 + 3 * n) % self._vocab_size]) for n in range(neighbours)]
+            others = [self._open([(5 + 3 * n) % self._vocab_size]) for n in range(beside)]
             others = [other for other in others if other.table.size]
             chunk = Chunk.of(sequence, count)
             batch = Batch.of([chunk, *(Chunk.of(other, 1) for other in others)])

@@ -1,8 +1,8 @@
-"""Where a decode step's time goes: matrix products, the rest of the model, sampler, scheduler, other Python.
+"""Where a decode step's time goes: products, attention, the rest of the model, sampler, scheduler, Python.
 
-Runs our engine in this process, without server or client, and times the calls between its parts. What the
-products alone take is measured apart, with the same shapes and as many weights, since on the native kernels
-the whole model is one call.
+Runs our engine in this process, without server or client, and times the calls between its parts. On the
+native kernels the whole model is one call, so products and attention are measured apart: products with the
+same shapes and as many weights, attention over the cache as the last step left it.
 """
 
 from __future__ import annotations
@@ -14,82 +14,98 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from attrs import define, field
+from attrs import define
 
+from engine.peaks import measure_machine
 from engine.report import markdown_table
-from engine.roofline import Products, floor_ms, measure_machine, milliseconds_of
+from engine.roofline import Products, floor_ms
+from engine.stopwatch import Stopwatch, milliseconds_of
 from engine.workload import Tokenize, burst
+from seedance_server.engine.attention import STEP_ARGUMENT, AttentionStep
 from seedance_server.engine.config import EngineConfig
 from seedance_server.engine.engine import Engine
 from seedance_server.engine.model_loader import LoadedModel, load_model
 from seedance_server.engine.sampling_params import SamplingParams
 from seedance_server.engine.sequence import GenerationRequest
 
-__all__ = ["Stopwatch", "profile", "profile_table", "shares"]
+__all__ = ["profile", "profile_table", "shares"]
 
 STEPS = 20
-PARTS = ("products", "rest of the model", "sampler", "scheduler", "other Python")
+PARTS = ("products", "attention", "rest of the model", "sampler", "scheduler", "other Python")
 
 
 @define
-class Stopwatch:
-    """Adds up the time of calls.
+class _Watched:
+    """An engine whose parts are timed, and the attention of its last step."""
 
-    Attributes:
-        spent_s: Seconds by name since the last `take`.
-    """
+    engine: Engine
+    loaded: LoadedModel
+    watch: Stopwatch
+    forward: Callable[..., Any]
+    step: AttentionStep | None = None
 
-    spent_s: dict[str, float] = field(factory=dict)
+    @classmethod
+    def of(cls, engine: Engine, loaded: LoadedModel) -> _Watched:
+        """Time the calls between the parts of an engine."""
+        watch = Stopwatch()
+        scheduler, sampler = engine._scheduler, engine._sampler  # noqa: SLF001 - a profile looks inside
+        scheduler.schedule = watch.around("scheduler", scheduler.schedule)  # type: ignore[method-assign]
+        sampler.sample = watch.around("sampler", sampler.sample)  # type: ignore[method-assign]
+        watched = cls(engine, loaded, watch, loaded.model.forward)
+        timed = watch.around("model", watched.forward)
 
-    def around(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the call, timed under this name."""
+        def forward(*arguments: Any, **options: Any) -> Any:
+            watched.step = options[STEP_ARGUMENT]
+            return timed(*arguments, **options)
 
-        def timed(*arguments: Any, **options: Any) -> Any:
-            started_s = time.perf_counter()
-            try:
-                return call(*arguments, **options)
-            finally:
-                self.spent_s[name] = self.spent_s.get(name, 0.0) + time.perf_counter() - started_s
+        loaded.model.forward = forward
+        return watched
 
-        return timed
+    def restore(self) -> None:
+        """Put the model back as it was."""
+        self.loaded.model.forward = self.forward
 
-    def take(self) -> dict[str, float]:
-        """Return what was added up, and begin anew."""
-        taken, self.spent_s = self.spent_s, {}
-        return taken
+    def attention_ms(self, rows: int) -> float:
+        """Return what the attention of all layers takes for the rows of the last step."""
+        geometry, step = self.loaded.geometry, self.step
+        assert step is not None
+        config = self.loaded.model.config.get_text_config(decoder=True)
+        shapes = (
+            (config.num_attention_heads, geometry.key_dim),
+            (geometry.heads, geometry.key_dim),
+            (geometry.heads, geometry.value_dim),
+        )
+        query, key, value = (torch.randn(1, n, rows, dim).to(geometry.dtype) for n, dim in shapes)
 
+        def attend() -> None:
+            for layer, window in enumerate(geometry.windows):
+                step.attend(layer, query, key, value, scaling=None, window=window)
 
-def _instrument(engine: Engine, model: LoadedModel) -> tuple[Stopwatch, Callable[[], None]]:
-    """Time the calls between the parts of an engine; the second result puts the model back as it was."""
-    watch = Stopwatch()
-    scheduler, sampler = engine._scheduler, engine._sampler  # noqa: SLF001 - a profile looks inside
-    scheduler.schedule = watch.around("scheduler", scheduler.schedule)  # type: ignore[method-assign]
-    sampler.sample = watch.around("sampler", sampler.sample)  # type: ignore[method-assign]
-    forward = model.model.forward
-    model.model.forward = watch.around("model", forward)
-
-    def restore() -> None:
-        model.model.forward = forward
-
-    return watch, restore
+        return milliseconds_of(attend)
 
 
-def shares(step_ms: float, spent_ms: dict[str, float], products_ms: float) -> dict[str, float]:
-    """Split a step into `PARTS`, in ms; the products can't have taken longer than the model did.
+def shares(
+    step_ms: float, spent_ms: dict[str, float], *, products_ms: float, attention_ms: float
+) -> dict[str, float]:
+    """Split a step into `PARTS`, in ms; products and attention can't have taken longer than the model did.
 
     Args:
         step_ms: The whole step.
         spent_ms: In "model", "sampler" and "scheduler".
         products_ms: What the products take by themselves.
+        attention_ms: What attention takes by itself.
     """
     model = spent_ms.get("model", 0.0)
-    products = min(products_ms, model)
+    attention = min(attention_ms, model)
+    products = min(products_ms, model - attention)
     sampler, scheduler = spent_ms.get("sampler", 0.0), spent_ms.get("scheduler", 0.0)
-    rest = step_ms - model - sampler - scheduler
-    return dict(zip(PARTS, (products, model - products, sampler, scheduler, rest), strict=True))
+    parts = (products, attention, model - products - attention, sampler, scheduler)
+    return dict(zip(PARTS, (*parts, step_ms - model - sampler - scheduler), strict=True))
 
 
-def _decode_steps(engine: Engine, watch: Stopwatch, rows: int, prompts: Sequence[Sequence[int]]) -> Any:
+def _decode_steps(watched: _Watched, rows: int, prompts: Sequence[Sequence[int]]) -> tuple[Any, float]:
+    """Return the median step with its parts, and what its attention takes by itself."""
+    engine, watch = watched.engine, watched.watch
     params = SamplingParams(temperature=0.0, max_tokens=10_000, ignore_eos=True, seed=1)
     for number, ids in enumerate(prompts):
         engine.add(GenerationRequest(id=number, prompt_ids=tuple(ids), params=params, arrival_s=0.0))
@@ -104,12 +120,13 @@ def _decode_steps(engine: Engine, watch: Stopwatch, rows: int, prompts: Sequence
         engine.step()
         whole_ms = 1e3 * (time.perf_counter() - started_s)
         steps.append((whole_ms, {name: 1e3 * spent for name, spent in watch.take().items()}))
+    attention_ms = watched.attention_ms(rows)
     for number in range(rows):
         engine.cancel(number)
     while engine.has_work():
         engine.step()
     # The median step, with its own parts: parts of different steps don't add up.
-    return sorted(steps, key=lambda step: step[0])[len(steps) // 2]
+    return sorted(steps, key=lambda step: step[0])[len(steps) // 2], attention_ms
 
 
 def _multiply(model: LoadedModel, products: Products) -> Callable[[int], float]:
@@ -175,45 +192,70 @@ def profile(
     """
     os.sched_setaffinity(0, cores)
     torch.set_num_threads(len(cores))
-    model = load_model(str(path), progress=report)
+    report("loading the model …")
+    model = load_model(str(path))
     products = Products.of(model.model.config.get_text_config(decoder=True))
     engine = Engine(model, EngineConfig(threads=len(cores), speculative_tokens=0))
     engine.bind_thread()
-    watch, restore = _instrument(engine, model)
+    watched = _Watched.of(engine, model)
     steps = {}
     for rows in levels:
         prompts = [tokenize(each.prompt) for each in burst(f"profile {rows}", rows, 60, 1, tokenize)]
-        steps[rows] = _decode_steps(engine, watch, rows, prompts)
-        report(f"{rows} rows: {steps[rows][0]:.1f} ms a step")
-    restore()
+        steps[rows] = _decode_steps(watched, rows, prompts)
+        report(f"{rows} rows: {steps[rows][0][0]:.1f} ms a step")
+    watched.restore()
     multiply = _multiply(model, products)
-    machine = measure_machine()
+    machine = measure_machine(len(cores))
     rows_of_table = []
-    for rows, (step_ms, spent_ms) in steps.items():
-        parts = shares(step_ms, spent_ms, multiply(rows))
+    for rows, ((step_ms, spent_ms), attention_ms) in steps.items():
+        products_ms = multiply(rows)
+        parts = shares(step_ms, spent_ms, products_ms=products_ms, attention_ms=attention_ms)
         floor = floor_ms(machine, products, rows)
-        rows_of_table.append({"rows": rows, "step_ms": step_ms, "floor_ms": floor, "parts_ms": parts})
+        row = {"rows": rows, "step_ms": step_ms, "products_ms": products_ms, "attention_ms": attention_ms}
+        rows_of_table.append({**row, "floor_ms": floor, "parts_ms": parts})
     return {
         "backend": model.backend.name,
         "weight_bytes": 2 * products.weights,
         "bytes_per_s": machine.bytes_per_s,
         "operations_per_s": machine.operations_per_s,
+        "peaks_by": machine.how,
         "steps": rows_of_table,
     }
 
 
 def profile_table(record: dict[str, Any]) -> str:
-    """Lay a profile out as Markdown."""
-    rows = []
+    """Lay a profile out as Markdown: where a step's time goes, and how far it is from the machine's best."""
+    shares_of = []
+    distances = []
     for step in record["steps"]:
-        whole = step["step_ms"]
+        rows, whole, products_ms = step["rows"], step["step_ms"], step["products_ms"]
         parts = [f"{step['parts_ms'][part]:.1f} ({step['parts_ms'][part] / whole:.0%})" for part in PARTS]
-        floor = step["floor_ms"]
-        rows.append([str(step["rows"]), f"{whole:.1f}", *parts, f"{floor:.1f}", f"{whole / floor:.2f}"])
-    heads = ["sequences", "step ms", *PARTS, "floor ms", "step / floor"]
+        shares_of.append([str(rows), f"{whole:.1f}", *parts])
+        bytes_per_s = record["weight_bytes"] / products_ms * 1e3
+        operations_per_s = rows * bytes_per_s  # a weight is two bytes, and two operations for each row
+        distances.append(
+            [
+                str(rows),
+                f"{products_ms:.1f}",
+                f"{bytes_per_s / 1e9:.1f} ({bytes_per_s / record['bytes_per_s']:.0%})",
+                f"{operations_per_s / 1e9:.0f} ({operations_per_s / record['operations_per_s']:.0%})",
+                f"{step['floor_ms']:.1f}",
+                f"{products_ms / step['floor_ms']:.2f}",
+                f"{whole / step['floor_ms']:.2f}",
+            ]
+        )
+    read, multiplied = record["bytes_per_s"] / 1e9, record["operations_per_s"] / 1e9
     return (
-        f"Decode steps of the engine alone, backend {record['backend']}; ms and share. Floor: "
-        f"{record['weight_bytes'] / 1e6:.0f} MB of weights at {record['bytes_per_s'] / 1e9:.1f} GB/s, or "
-        f"their products at {record['operations_per_s'] / 1e9:.0f} GFLOP/s, both measured here.\n\n"
-        f"{markdown_table(heads, rows)}\n"
+        f"Decode steps of the engine alone, backend {record['backend']}; ms and share of the step. Products "
+        "and attention were measured by themselves.\n\n"
+        f"{markdown_table(['sequences', 'step', *PARTS], shares_of)}\n\n"
+        f"The machine's best, measured beside it ({record['peaks_by']}): reading {read:.1f} GB/s, "
+        f"multiplying {multiplied:.0f} GFLOP/s. "
+        f"Floor: a step reads {record['weight_bytes'] / 1e6:.0f} MB of weights and multiplies each row with "
+        "them; the slower of the two. In brackets: of the best.\n\n"
+        + markdown_table(
+            ["sequences", "products ms", "GB/s", "GFLOP/s", "floor ms", "products / floor", "step / floor"],
+            distances,
+        )
+        + "\n"
     )

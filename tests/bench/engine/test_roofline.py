@@ -6,7 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from engine.roofline import Machine, Products, floor_ms, milliseconds_of
+from engine.peaks import Machine
+from engine.roofline import Products, floor_ms
 
 CONFIG = SimpleNamespace(
     hidden_size=10,
@@ -38,10 +39,3 @@ def test_floor_is_reading_for_few_rows_and_multiplying_for_many(rows: int, floor
     products = Products(((10, 100),))  # 1000 numbers
     machine = Machine(bytes_per_s=1e6, operations_per_s=4e6)
     assert floor_ms(machine, products, rows) == pytest.approx(floor)
-
-
-def test_first_pass_of_some_work_is_not_counted() -> None:
-    """What is set up once is not what a step takes."""
-    passes: list[int] = []
-    assert milliseconds_of(lambda: passes.append(1), repeats=3) >= 0
-    assert len(passes) == 4

@@ -24,7 +24,7 @@ from tests.engine.driving import (
     make_engine,
     make_request,
 )
-from tests.tiny_models import KINDS
+from tests.tiny_models import KINDS, SLIDING_WINDOW
 
 
 @pytest.mark.slow
@@ -330,6 +330,24 @@ def test_engine_takes_no_more_for_its_pool_than_it_could_use(load_tiny):
     assert engine.statistics().total_blocks == 3 * 512 // 16
     assert "3 sequences of the whole context of 512 tokens" in engine.describe_pool()
     assert engine.context_length == 512
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_engine_goes_to_the_very_last_position(kind, load_tiny, stock_tiny):
+    """Up to the model's limit each token is the stock model's, and beyond a window no more than it is kept."""
+    engine = make_engine(load_tiny(kind), prefill_budget_tokens=16)
+    held = []
+    prompt = [3 + 7 * n % 380 for n in range(440)]
+    request = make_request(0, prompt, ignore_eos=True)
+    answer = drive(engine, [request], before=lambda _: held.append(engine.statistics().used_blocks))[0]
+    ids = [*prompt, *answer.token_ids]
+    assert (answer.finish.reason, len(ids)) == (FinishReason.LENGTH, 512)
+    with torch.inference_mode():
+        logits = stock_tiny(kind)(torch.tensor([ids[:-1]])).logits[0]
+    assert logits.argmax(-1)[len(prompt) - 1 :].tolist() == answer.token_ids
+    ring = (SLIDING_WINDOW + 16 - 3) // 4 + 2  # a window and the longest chunk behind it, in blocks of 4
+    assert max(held) == 512 // 4 + (ring if kind == "gemma3" else 0)
 
 
 def test_engine_binds_its_threads_to_the_calling_thread(load_tiny):

@@ -12,6 +12,7 @@ from seedance_server.engine.kernels.library import KernelsMissing, open_library
 from seedance_server.engine.kernels.linear import PackedLinear
 from seedance_server.engine.model_loader import load_model
 from seedance_server.engine.native_backend import find_obstacle
+from seedance_server.engine.sequence import FinishReason
 from tests.engine.driving import drive, make_engine, make_request
 from tests.tiny_models import KINDS
 
@@ -101,6 +102,21 @@ def test_greedy_tokens_are_the_best_of_float32_within_rounding(kind, load_native
         assert ((logits.amax(-1) - chosen) / logits.std(-1)).max() <= MARGIN
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_last_position_of_the_context_is_reached(kind, load_native, tiny_directory):
+    """Rotary tables, rings and block tables hold to the model's limit, far beyond a window."""
+    engine = make_engine(load_native(kind), prefill_budget_tokens=64)
+    prompt = [3 + 7 * n % 380 for n in range(440)]
+    answer = drive(engine, [make_request(0, prompt, ignore_eos=True)])[0]
+    assert (answer.finish.reason, len(answer.token_ids)) == (FinishReason.LENGTH, 512 - 440)
+    exact = AutoModelForCausalLM.from_pretrained(tiny_directory(kind), dtype=torch.bfloat16).float().eval()
+    with torch.inference_mode():
+        logits = exact(torch.tensor([[*prompt, *answer.token_ids[:-1]]])).logits[0, 439:]
+    chosen = logits.gather(1, torch.tensor(answer.token_ids)[:, None])[:, 0]
+    assert ((logits.amax(-1) - chosen) / logits.std(-1)).max() <= MARGIN
+
+
 @torch.inference_mode()
 def test_maxima_come_with_the_logits_and_are_not_taken_for_others(load_native):
     """The sampler's first level is what a pass over the logits would have found."""
@@ -148,7 +164,10 @@ def test_model_is_loaded_again_for_torch_where_the_kernels_fail(
     asked = load_model(str(tiny_directory(kind)), dtype="bfloat16", kernels="torch")
     assert loaded.fingerprint == asked.fingerprint
     request = make_request(0, range(5, 30), max_tokens=8)
-    assert drive(make_engine(loaded), [request])[0].token_ids == drive(make_engine(asked), [request])[0].token_ids
+    assert (
+        drive(make_engine(loaded), [request])[0].token_ids
+        == drive(make_engine(asked), [request])[0].token_ids
+    )
 
 
 def test_memory_is_given_back_with_the_model(load_native):

@@ -40,6 +40,14 @@ class EngineSettings:
         "what multiplies: PyTorch, or our own CPU kernels, which auto takes where they run",
         choices=("auto", "torch", "native"),
     )
+    structured_output: str = _model(
+        "lazy",
+        "--structured-output",
+        "WHEN",
+        "when to read the vocabulary for json_schema and regex, which takes seconds where it is large: eager at "
+        "start, lazy at the first such request, which holds up all others meanwhile; off refuses them",
+        choices=("lazy", "eager", "off"),
+    )
     kv_memory_bytes: int | None = _model(
         None,
         "--kv-memory",

@@ -21,6 +21,7 @@ from seedance_server.metrics.exposition import Metrics
 from seedance_server.readiness import Cause, Readiness, Reason
 from seedance_server.requests import Requests
 from seedance_server.session_registry import SessionRegistry
+from seedance_server.start_up import StartUp
 from seedance_server.upgrade import HttpAnswer
 from seedance_server.watchdog import Watchdog
 
@@ -56,6 +57,7 @@ class House:
         config: All settings.
         gate: Who may come in.
         metrics: What is counted.
+        start_up: What is done until there is a service.
         service: What they come for; None until the model is loaded.
         is_draining: Whether the server shuts down.
         refusals: Who was turned away, by reason.
@@ -64,6 +66,7 @@ class House:
     config: Config
     gate: Gate
     metrics: Metrics
+    start_up: StartUp = field(factory=StartUp)
     service: Service | None = None
     is_draining: bool = False
     refusals: Counter[str] = field(init=False, factory=Counter)
@@ -72,10 +75,11 @@ class House:
         """Whether new work is taken, and all that is in the way of it."""
         draining = (Reason(Cause.DRAINING, "the server is shutting down"),) if self.is_draining else ()
         if self.service is None:
-            return Readiness((*draining, Reason(Cause.LOADING, "loading the model")))
-        return Readiness(
-            (*draining, *self.service.watchdog.reasons()), self.service.admission.model.invariance
-        )
+            phase = self.start_up.phase
+            text = f"loading the model: {phase}" if phase else "loading the model"
+            return Readiness((*draining, Reason(Cause.LOADING, text)))
+        model = self.service.admission.model
+        return Readiness((*draining, *self.service.watchdog.reasons()), model.invariance, model.kernels)
 
     def note_refused(self, answer: HttpAnswer) -> None:
         """Counts that somebody was turned away at the door."""

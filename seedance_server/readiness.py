@@ -54,10 +54,12 @@ class Readiness:
     Attributes:
         reasons: Why it isn't ready; none if it is. The gravest first.
         invariance: What the look at start found: whether output depends on what else runs; "" for no look.
+        kernels: What computes the model, and why; "" where nothing is to be said of it.
     """
 
     reasons: tuple[Reason, ...] = ()
     invariance: str = ""
+    kernels: str = ""
 
     @property
     def is_ready(self) -> bool:
@@ -77,8 +79,8 @@ class Readiness:
     def lines(self, verdict: str) -> str:
         """As text: the verdict, then a line for each reason, then what is known besides."""
         lines = [verdict, *(f"{reason.cause.value}: {reason.text}" for reason in self.reasons)]
-        if self.invariance:
-            lines.append(f"invariance: {self.invariance}")
+        known = (("invariance", self.invariance), ("kernels", self.kernels))
+        lines += [f"{name}: {text}" for name, text in known if text]
         return "".join(f"{line}\n" for line in lines)
 
     def as_json(self) -> dict[str, Any]:
@@ -88,4 +90,5 @@ class Readiness:
             "alive": self.is_alive,
             "reasons": [{"cause": reason.cause.value, "reason": reason.text} for reason in self.reasons],
             "invariance": self.invariance or None,
+            "kernels": self.kernels or None,
         }

@@ -24,6 +24,7 @@ from seedance_server.admission import Admission
 from seedance_server.config import Config
 from seedance_server.decode_thread import DecodeThread
 from seedance_server.engine.errors import EngineError
+from seedance_server.engine.progress import Progress
 from seedance_server.engine_loop import EngineLoop
 from seedance_server.errors import StartupError
 from seedance_server.event_delivery import EventDelivery
@@ -48,8 +49,8 @@ __all__ = ["EngineFactory", "serve"]
 
 _log = structlog.get_logger(__name__)
 
-EngineFactory = Callable[[Config, Callable[[str], None]], ServedModel]
-"""Loads the model, on the decode thread; told the settings and where to report progress, one line each."""
+EngineFactory = Callable[[Config, Progress], ServedModel]
+"""Loads the model, on the decode thread; told the settings and where to report progress."""
 
 _THREAD_STOP_S = 5.0
 """Time for the last step to end at shutdown; after it the process ends anyway."""
@@ -135,7 +136,9 @@ async def _serve(
     thread.start()
     model: ServedModel | None = None
     with shutdown.loading:
-        model = await thread.call(lambda: engine_factory(config, _report), abandon_on_cancel=True)
+        model = await thread.call(
+            lambda: engine_factory(config, door.house.start_up.report), abandon_on_cancel=True
+        )
     if model is None:
         return
     async with trio.open_nursery() as work:
@@ -152,6 +155,7 @@ async def _serve(
         door.open(service)
         if not gate.wants_key:
             _log.warning("no --keys and no --api-key: whoever is on this machine may use this server")
+        door.house.start_up.finish()
         sys.stdout.write(f"seedance-server ready on {url}\n")
         sys.stdout.flush()
         task_status.started(url)
@@ -265,9 +269,3 @@ def _within_descriptors(config: Config) -> Config:
 def _url(scheme: str, host: str, port: int) -> str:
     name = f"[{host}]" if ":" in host else host
     return f"{scheme}://{name}:{port}{CHAT_PATH}"
-
-
-def _report(line: str) -> None:
-    """Progress while loading; called on the decode thread."""
-    sys.stderr.write(f"seedance-server: {line}\n")
-    sys.stderr.flush()

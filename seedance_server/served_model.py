@@ -16,8 +16,16 @@ from attrs import frozen
 
 from seedance_server.config import Config
 from seedance_server.engine.collector import paused_collector
-from seedance_server.engine.config import DeterministicName, DtypeName, KernelsName, ReuseName
+from seedance_server.engine.config import (
+    DeterministicName,
+    DtypeName,
+    FormsName,
+    GraphsName,
+    KernelsName,
+    ReuseName,
+)
 from seedance_server.engine.errors import InvalidParameter
+from seedance_server.engine.progress import Progress
 from seedance_server.engine.sampling_params import SamplingParams
 from seedance_server.engine_hop import GenerationEngine
 from seedance_wire.messages import ChatMessage
@@ -82,6 +90,7 @@ class ServedModel:
         capacity: What the engine has room for.
         answer_ends: Stop strings that an answer in turns has whether its request names them or not.
         invariance: Whether output depends on what else runs, as far as was looked; one line.
+        kernels: What computes it, and why; one line.
         check_form: Refuses parameters that give an answer a form which can't be kept; takes its time, so on a
             worker thread.
     """
@@ -95,6 +104,7 @@ class ServedModel:
     capacity: Capacity = Capacity()
     answer_ends: tuple[str, ...] = ()
     invariance: str = ""
+    kernels: str = ""
     check_form: Callable[[SamplingParams], None] = _refuse_form
 
 
@@ -119,12 +129,12 @@ class _ChatEncoder:
         return self._encoder.encode_text(prompt, parse_special=parse_special, is_start=is_start)
 
 
-def load_served_model(config: Config, progress: Callable[[str], None]) -> ServedModel:
+def load_served_model(config: Config, progress: Progress) -> ServedModel:
     """Loads the model and builds its engine; call it on the decode thread.
 
     Args:
         config: All settings.
-        progress: Told what is being done, a line each.
+        progress: Told what is being done.
 
     Raises:
         EngineError: The model can't be loaded with these settings.
@@ -144,6 +154,7 @@ def load_served_model(config: Config, progress: Callable[[str], None]) -> Served
         config.model_path,
         dtype=cast("DtypeName", config.dtype),
         kernels=cast("KernelsName", config.kernels),
+        structured_output=cast("FormsName", config.structured_output),
         progress=progress,
     )
     engine = Engine(
@@ -163,6 +174,9 @@ def load_served_model(config: Config, progress: Callable[[str], None]) -> Served
     )
     progress(engine.describe_pool())
     engine.bind_thread()
+    if graphs := engine.record_graphs():
+        progress(graphs)
+    progress("looking whether output depends on what else runs")
     invariance = engine.prove_invariance()
     progress(invariance)
     # By the model's context: what the KV pool allows below that, the engine refuses with its own reason.
@@ -180,5 +194,6 @@ def load_served_model(config: Config, progress: Callable[[str], None]) -> Served
             sequences=config.max_sequences, blocks=engine.total_blocks, blocks_for=engine.blocks_for
         ),
         invariance=invariance,
+        kernels=model.computing,
         check_form=model.constraints.check,
     )

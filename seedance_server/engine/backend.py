@@ -10,6 +10,7 @@ from typing import Any, Protocol, Unpack
 
 from seedance_server.engine.candidates import BlockPasses, Passes
 from seedance_server.engine.kv_cache import CacheOptions, KvCache, KvGeometry
+from seedance_server.engine.progress import Progress, silent
 
 __all__ = ["Backend", "TorchBackend"]
 
@@ -27,8 +28,9 @@ class Backend(Protocol):
     name: str
     least_rows: int
     passes: Passes
+    graph_obstacle: str | None
 
-    def adopt(self, model: Any) -> None:
+    def adopt(self, model: Any, progress: Progress = silent) -> None:
         """Swap those modules of the model that this backend computes itself; called once, after the probe."""
 
     def open_cache(self, geometry: KvGeometry, **options: Unpack[CacheOptions]) -> KvCache:
@@ -44,7 +46,7 @@ class TorchBackend:
     def __init__(self) -> None:
         self.passes: Passes = BlockPasses()
 
-    def adopt(self, model: Any) -> None:
+    def adopt(self, model: Any, progress: Progress = silent) -> None:
         """Nothing to swap."""
 
     def open_cache(self, geometry: KvGeometry, **options: Unpack[CacheOptions]) -> KvCache:

@@ -15,6 +15,8 @@ __all__ = [
     "DeterministicName",
     "DtypeName",
     "EngineConfig",
+    "FormsName",
+    "GraphsName",
     "KernelsName",
     "ReuseName",
 ]
@@ -24,7 +26,10 @@ DTYPES: tuple[DtypeName, ...] = ("auto", "float32", "bfloat16", "float16")
 DeterministicName: TypeAlias = Literal["auto", "on", "off"]
 DETERMINISTIC: tuple[DeterministicName, ...] = ("auto", "on", "off")
 ReuseName: TypeAlias = Literal["on", "off"]
+GraphsName: TypeAlias = Literal["auto", "on", "off"]
+GRAPHS: tuple[GraphsName, ...] = ("auto", "on", "off")
 KernelsName: TypeAlias = Literal["auto", "torch", "native"]
+FormsName: TypeAlias = Literal["lazy", "eager", "off"]
 
 
 def _positive(_owner: object, attribute: "Attribute[Any]", value: Any) -> None:

@@ -11,6 +11,7 @@ It knows nothing of sequences, sampling or clients.
 import threading
 from collections import OrderedDict
 from collections.abc import Collection
+from functools import cache
 from typing import Any
 
 import torch
@@ -63,26 +64,32 @@ class Constraint:
 class Constraints:
     """All of one model's; safe to use from several threads.
 
+    Its vocabulary is read when it is first needed, or by `prepare`: where that is large it takes seconds, in
+    which no other Python runs, and memory that a server without such requests has no use for.
+
     Args:
-        tokenizer: The Transformers tokenizer. Reading it takes seconds where its vocabulary is large.
+        tokenizer: The Transformers tokenizer.
         vocab_size: Width of a row of logits.
         eos_token_ids: Tokens that end an answer.
+        offered: Whether requests may ask for a form at all.
     """
 
-    def __init__(self, tokenizer: Any, vocab_size: int, eos_token_ids: Collection[int]) -> None:
-        self._tokenizer: LLTokenizer | None = None
-        if eos_token_ids:
-            try:
-                self._tokenizer = from_tokenizer(tokenizer, vocab_size, sorted(eos_token_ids))
-            except (ValueError, TypeError, AttributeError):  # no fast tokenizer, or of an unknown kind
-                self._tokenizer = None
+    def __init__(
+        self, tokenizer: Any, vocab_size: int, eos_token_ids: Collection[int], *, offered: bool = True
+    ) -> None:
+        self._offered = offered
+        self._read = cache(lambda: _read_vocabulary(tokenizer, vocab_size, eos_token_ids))
+        self._reading = threading.Lock()
         self._lock = threading.Lock()
         self._matchers: OrderedDict[tuple[str, str], LLMatcher] = OrderedDict()
 
-    @property
-    def is_available(self) -> bool:
-        """Whether this model's tokenizer can be used."""
-        return self._tokenizer is not None
+    def prepare(self) -> bool:
+        """Reads the vocabulary, unless that has been done; False if this model's tokenizer can't be used."""
+        return self._vocabulary() is not None
+
+    def _vocabulary(self) -> LLTokenizer | None:
+        with self._reading:
+            return self._read()
 
     def check(self, params: SamplingParams) -> None:
         """Compiles what a request gives, if it does; takes its time.
@@ -105,19 +112,31 @@ class Constraints:
         return None
 
     def _matcher(self, field: str, text: str) -> LLMatcher:
-        if self._tokenizer is None:
+        if not self._offered:
+            raise InvalidParameter(field, "isn't offered by this server")
+        tokenizer = self._vocabulary()
+        if tokenizer is None:
             raise InvalidParameter(field, "can't be used with this model's tokenizer")
         with self._lock:
             matcher = self._matchers.get((field, text))
             if matcher is not None:
                 self._matchers.move_to_end((field, text))
                 return matcher.deep_copy()
-        matcher = _compile(self._tokenizer, field, text)
+        matcher = _compile(tokenizer, field, text)
         with self._lock:
             self._matchers[field, text] = matcher
             while len(self._matchers) > _KEPT:
                 self._matchers.popitem(last=False)
         return matcher.deep_copy()
+
+
+def _read_vocabulary(tokenizer: Any, vocab_size: int, eos_token_ids: Collection[int]) -> LLTokenizer | None:
+    if not eos_token_ids:
+        return None
+    try:
+        return from_tokenizer(tokenizer, vocab_size, sorted(eos_token_ids))
+    except (ValueError, TypeError, AttributeError):  # no fast tokenizer, or of an unknown kind
+        return None
 
 
 def _compile(tokenizer: LLTokenizer, field: str, text: str) -> LLMatcher:

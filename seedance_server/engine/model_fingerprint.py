@@ -11,11 +11,14 @@ It tells models apart and is no proof against forgery: weights go in by the sums
 import hashlib
 import json
 from collections.abc import Iterable
+from itertools import accumulate
 from operator import itemgetter
 from typing import Any
 
 import torch
 import transformers
+
+from seedance_server.engine.progress import Progress, silent
 
 __all__ = ["SAMPLING_REVISION", "fingerprint_model"]
 
@@ -27,7 +30,13 @@ _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _PRIVATE = ("_name_or_path", "transformers_version")  # where a config came from, and who wrote it
 
 
-def fingerprint_model(model: Any, tokenizer: Any, eos_token_ids: Iterable[int], backend: str) -> bytes:
+def fingerprint_model(
+    model: Any,
+    tokenizer: Any,
+    eos_token_ids: Iterable[int],
+    backend: str,
+    progress: Progress = silent,
+) -> bytes:
     """Hash what a loaded model's tokens follow from.
 
     Reads every weight once, at the speed of the memory (seconds per 10 GB on one CPU core).
@@ -37,6 +46,7 @@ def fingerprint_model(model: Any, tokenizer: Any, eos_token_ids: Iterable[int], 
         tokenizer: Its "fast" tokenizer.
         eos_token_ids: Tokens that end an answer.
         backend: Name of what computes it: another one may round otherwise.
+        progress: Told how far it is.
 
     Returns:
         SHA-256, 32 bytes.
@@ -53,7 +63,10 @@ def fingerprint_model(model: Any, tokenizer: Any, eos_token_ids: Iterable[int], 
         "tokenizer": hashlib.sha256(tokenizer.backend_tokenizer.to_str().encode()).hexdigest(),
     }
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode())
-    for name, tensor in sorted((*model.named_parameters(), *model.named_buffers()), key=itemgetter(0)):
+    tensors = sorted((*model.named_parameters(), *model.named_buffers()), key=itemgetter(0))
+    done = list(accumulate((tensor.nbytes for _, tensor in tensors), initial=0))
+    for (name, tensor), before in zip(tensors, done, strict=False):
+        progress("reading its weights for its fingerprint", before / done[-1])
         digest.update(f"\n{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())
         digest.update(_bit_sums(tensor))
     return digest.digest()

@@ -6,15 +6,17 @@ needs no check of its own. What happens is told through `progress`; nothing else
 download.
 """
 
+import gc
 import logging
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from huggingface_hub.utils import logging as hub_logging
 from huggingface_hub.utils.tqdm import enable_progress_bars as enable_hub_progress_bars
 from transformers import (
@@ -31,10 +33,11 @@ from seedance_server.engine.attention import UnsupportedAttention
 from seedance_server.engine.backend import Backend
 from seedance_server.engine.backend_choice import choose_backend
 from seedance_server.engine.collector import paused_collector
-from seedance_server.engine.config import DtypeName, KernelsName
+from seedance_server.engine.config import DtypeName, FormsName, KernelsName
 from seedance_server.engine.constraint import Constraints
 from seedance_server.engine.errors import (
     InsufficientMemory,
+    KernelsUnavailable,
     ModelFileError,
     ModelLoadError,
     ModelNotFound,
@@ -44,6 +47,7 @@ from seedance_server.engine.kv_cache import KvGeometry
 from seedance_server.engine.memory import available_memory
 from seedance_server.engine.model_fingerprint import fingerprint_model
 from seedance_server.engine.model_probe import probe_model
+from seedance_server.engine.progress import Progress, silent
 
 __all__ = ["LoadedModel", "load_model"]
 
@@ -68,6 +72,7 @@ class LoadedModel:
         geometry: What its layers keep per token.
         constraints: What answers with a form may say.
         backend: What computes it.
+        computing: The same in words, with the reason, for whoever runs the server.
         fingerprint: SHA-256 of all that its tokens follow from, see `fingerprint_model`.
     """
 
@@ -81,6 +86,7 @@ class LoadedModel:
     constraints: Constraints = field(repr=False)
     backend: Backend = field(repr=False)
     fingerprint: bytes = field(repr=False)
+    computing: str = ""
 
     @property
     def device(self) -> torch.device:
@@ -94,7 +100,8 @@ def load_model(
     *,
     dtype: DtypeName = "auto",
     kernels: KernelsName = "auto",
-    progress: Callable[[str], None] = lambda _line: None,
+    structured_output: FormsName = "lazy",
+    progress: Progress = silent,
 ) -> LoadedModel:
     """Load ``path`` onto the GPU, where there is one, or the CPU.
 
@@ -104,28 +111,30 @@ def load_model(
         dtype: Of the weights. "auto" keeps float32 checkpoints and takes bfloat16 for all others where the
             processor multiplies it natively, float32 where it doesn't.
         kernels: What computes it, see `choose_backend`.
-        progress: Receives one line at the start of each stage.
+        structured_output: When to read the vocabulary for answers with a form: "lazy" at the first such
+            request, "eager" now, "off" never: such requests are refused.
+        progress: Told of each stage.
 
     Raises:
         ModelNotFound: Nothing is at ``path``, and it is no hub id or the hub can't deliver it.
         ModelFileError: A file is missing, incomplete or unreadable.
         UnsupportedModel: It isn't a decoder-only language model that this engine runs.
         InsufficientMemory: The weights alone don't fit.
-        KernelsUnavailable: ``kernels`` don't run here.
+        KernelsUnavailable: "native" kernels don't run here, or don't compute what the model does.
     """
     with _quiet_transformers():
-        return _Loading(path, progress).run(dtype, kernels)
+        return _Loading(path, progress).run(dtype, kernels, structured_output)
 
 
 class _Loading:
     """The stages of one load; each turns what may go wrong in it into our errors."""
 
-    def __init__(self, path: str, progress: Callable[[str], None]) -> None:
+    def __init__(self, path: str, progress: Progress) -> None:
         self._path = path
         self._progress = progress
         self._source, self._options = self._locate()
 
-    def run(self, dtype: DtypeName, kernels: KernelsName) -> LoadedModel:
+    def run(self, dtype: DtypeName, kernels: KernelsName, structured_output: FormsName) -> LoadedModel:
         from_hub = not self._options
         self._progress(
             f"reading {self._path} from the Hugging Face hub, or its cache; a first download takes its time"
@@ -139,6 +148,7 @@ class _Loading:
             raise UnsupportedModel(self._path, f"{config.model_type} has no language model head")
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         chosen = _choose_dtype(config, dtype, device, gguf="gguf_file" in self._options)
+        text_config = config.get_text_config(decoder=True)
         self._check_memory(device)
         self._progress("loading its tokenizer")
         # Not around the weights: what they leave behind in cycles may be large.
@@ -146,32 +156,59 @@ class _Loading:
             tokenizer = self._read(
                 "its tokenizer", lambda: AutoTokenizer.from_pretrained(self._source, **self._options)
             )
-        self._progress(f"loading its weights ({config.model_type}) as {str(chosen).removeprefix('torch.')}")
-        model = self._load_weights(chosen).to(device).eval()
+        context_length = self._context_length(text_config)
+        load = partial(self._load, tokenizer, context_length, chosen, device, structured_output)
+        try:
+            return load(kernels)
+        except KernelsUnavailable as error:
+            if kernels == "native":
+                raise
+            failure = error.reason
+        gc.collect()  # its weights were packed already, and are gone with the model: from the start, then
+        self._progress(f"the native kernels fail: {failure}; loading it again for PyTorch's")
+        return evolve(load("torch"), computing=f"PyTorch's kernels, since the native ones fail: {failure}")
+
+    def _load(
+        self,
+        tokenizer: Any,
+        context_length: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        structured_output: FormsName,
+        kernels: KernelsName,
+    ) -> LoadedModel:
+        """The model with its weights, proved and taken over by what computes it."""
+        self._progress(f"loading its weights as {str(dtype).removeprefix('torch.')}")
+        model = self._load_weights(dtype).to(device).eval()
+        backend, computing = choose_backend(model, kernels)
+        self._progress(f"computing with {computing}")
+        eos_token_ids = _eos_token_ids(model, tokenizer)
+        fingerprint = fingerprint_model(model, tokenizer, eos_token_ids, backend.name, self._progress)
         self._progress("checking that its attention is ours")
         try:
             geometry = probe_model(model)
         except UnsupportedAttention as error:
             raise UnsupportedModel(self._path, str(error)) from error
-        text_config = model.config.get_text_config(decoder=True)
-        eos_token_ids = _eos_token_ids(model, tokenizer)
-        backend = choose_backend(model, kernels, self._progress)
-        self._progress("taking its fingerprint")
-        fingerprint = fingerprint_model(model, tokenizer, eos_token_ids, backend.name)
         vocab_size = model.get_output_embeddings().weight.shape[0]
-        self._progress("reading its vocabulary for structured output")
-        constraints = Constraints(tokenizer, vocab_size, eos_token_ids)
-        backend.adopt(model)  # from here on its weights may be elsewhere
+        constraints = Constraints(tokenizer, vocab_size, eos_token_ids, offered=structured_output != "off")
+        if structured_output == "eager":
+            self._progress("reading its vocabulary for structured output")
+            constraints.prepare()
+        try:
+            backend.adopt(model, self._progress)  # from here on its weights may be elsewhere
+        except MemoryError as error:
+            raise InsufficientMemory(self._weight_bytes(), None) from error
         return LoadedModel(
             model=model,
             tokenizer=tokenizer,
             name=Path(self._path).name.removesuffix(".gguf"),
             eos_token_ids=eos_token_ids,
-            context_length=self._context_length(text_config),
+            context_length=context_length,
             vocab_size=vocab_size,
             geometry=geometry,
             constraints=constraints,
             backend=backend,
+            computing=computing,
             fingerprint=fingerprint,
         )
 

@@ -26,7 +26,13 @@ from seedance_server.engine.kernels.weight_memory import WeightMemory
 from seedance_server.engine.kv_cache import CacheOptions, KvGeometry
 from seedance_server.engine.model_probe import PromptRecorder, probe_prompts
 from seedance_server.engine.native_cache import NativeKvCache, NativeKvStep
-from seedance_server.engine.native_decoder import RotaryTables, find_decoder_obstacle, pack_decoder
+from seedance_server.engine.native_decoder import (
+    PACKING,
+    RotaryTables,
+    find_decoder_obstacle,
+    pack_decoder,
+)
+from seedance_server.engine.progress import Progress, silent
 from seedance_server.engine.streams import CpuStreams
 
 __all__ = ["NATIVE_REVISION", "NativeBackend", "find_obstacle"]
@@ -66,7 +72,7 @@ class NativeBackend(TorchBackend):
         self._decoder: DecoderWeights | None = None
 
     @torch.inference_mode()
-    def adopt(self, model: Any) -> None:
+    def adopt(self, model: Any, progress: Progress = silent) -> None:
         """Take over what the kernels compute, and prove it. An original is let go of once it is packed.
 
         Raises:
@@ -78,10 +84,12 @@ class NativeBackend(TorchBackend):
         geometry = recorder.geometry(model.config.get_text_config(decoder=True))
         if find_decoder_obstacle(model) is None:
             rotaries = RotaryTables.of(model)
-            self._decoder = pack_decoder(model, geometry.windows, self._memory)
+            self._decoder = pack_decoder(model, geometry.windows, self._memory, progress)
             model.forward = _NativeForward(self._passes, rotaries)
         else:
+            progress(PACKING)
             _swap_linears(model, self._memory)
+        progress("comparing what the native kernels compute with the model's own")
         found = _logits(model, prompts, self._probe_step(geometry, prompts)).float()
         distance = float((found - expected).norm() / expected.norm())
         if not distance <= _TOLERANCE:  # NaN included

@@ -16,8 +16,12 @@ from torch import Tensor, nn
 from seedance_server.engine.kernels.decoder import DecoderLayer, DecoderWeights, Dense, RmsNorm
 from seedance_server.engine.kernels.linear import PackedWeights
 from seedance_server.engine.kernels.weight_memory import WeightMemory
+from seedance_server.engine.progress import Progress, silent
 
-__all__ = ["RotaryTables", "find_decoder_obstacle", "pack_decoder"]
+__all__ = ["PACKING", "RotaryTables", "find_decoder_obstacle", "pack_decoder"]
+
+PACKING = "packing its weights"
+"""The stage in which weights change from the stock modules into panels, in the words of whoever waits."""
 
 _FAMILIES = {"gemma3_text", "llama", "mistral", "qwen2", "qwen3"}
 _ACTIVATIONS = {"silu": "silu", "gelu_pytorch_tanh": "gelu_tanh"}
@@ -62,19 +66,23 @@ def _rope_types(config: Any) -> set[str]:
     return {entry.get("rope_type", "default") for entry in entries}
 
 
-def pack_decoder(model: Any, windows: tuple[int | None, ...], memory: WeightMemory) -> DecoderWeights:
+def pack_decoder(
+    model: Any, windows: tuple[int | None, ...], memory: WeightMemory, progress: Progress = silent
+) -> DecoderWeights:
     """Take the weights out of ``model``, which has no layers afterwards.
 
     Args:
         model: One without an obstacle.
         windows: For each layer how many positions a row sees.
         memory: Where the packed weights go.
+        progress: Told of each layer.
     """
     config = model.config.get_text_config(decoder=True)
     kinds = RotaryTables.kinds(config)
     layers = []
     stack = model.model.layers
     for index, window in enumerate(windows):
+        progress(PACKING, index / (len(windows) + 1))  # the head is as one layer more
         rotary = kinds.index(config.layer_types[index]) if len(kinds) > 1 else 0
         layers.append(_pack_layer(stack[index], window, rotary, memory))
         stack[index] = nn.Identity()  # its weights have been copied

@@ -11,11 +11,6 @@ class _Model:
 
 
 @pytest.fixture
-def lines():
-    return []
-
-
-@pytest.fixture
 def obstacle(monkeypatch):
     """Something is in the way of the native kernels."""
     monkeypatch.setattr(backend_choice, "find_obstacle", lambda _model: "the processor is old")
@@ -37,10 +32,11 @@ def native(monkeypatch, rest):
     return made
 
 
-def test_torch_takes_over_where_the_kernels_do_not_run(obstacle, lines):
+def test_torch_takes_over_where_the_kernels_do_not_run(obstacle):
     """Every other machine is served as well, and its operator reads why it is slower."""
-    assert choose_backend(_Model(), "auto", lines.append).name == "torch"
-    assert lines == ["computing with PyTorch's kernels; not with the native ones, since the processor is old"]
+    backend, computing = choose_backend(_Model(), "auto")
+    assert backend.name == "torch"
+    assert computing == "PyTorch's kernels; not with the native ones, since the processor is old"
 
 
 def test_kernels_asked_for_by_name_are_an_error_where_they_do_not_run(obstacle):
@@ -50,14 +46,13 @@ def test_kernels_asked_for_by_name_are_an_error_where_they_do_not_run(obstacle):
 
 
 @pytest.mark.parametrize("kernels", ["auto", "native"])
-def test_kernels_are_taken_where_they_run(kernels, native, rest, lines):
+def test_kernels_are_taken_where_they_run(kernels, native, rest):
     """By themselves, and said so, with how much of the model they compute."""
-    assert choose_backend(_Model(), kernels, lines.append) is native
     whole = "linear layers and attention alone, since its head has a bias" if rest else "the whole decoder"
-    assert lines == [f"computing with the native kernels: {whole}"]
+    assert choose_backend(_Model(), kernels) == (native, f"the native kernels: {whole}")
 
 
-def test_torch_is_taken_when_asked_for(native, lines):
+def test_torch_is_taken_when_asked_for(native):
     """The twin must be there to compare with."""
-    assert choose_backend(_Model(), "torch", lines.append).name == "torch"
-    assert lines == ["computing with PyTorch's kernels, as asked for"]
+    backend, computing = choose_backend(_Model(), "torch")
+    assert (backend.name, computing) == ("torch", "PyTorch's kernels, as asked for")

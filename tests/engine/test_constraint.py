@@ -5,6 +5,7 @@ import pytest
 import torch
 from attrs import evolve
 
+from seedance_server.engine import constraint
 from seedance_server.engine.constraint import Constraints
 from seedance_server.engine.errors import InvalidParameter
 from seedance_server.engine.sampling_params import SamplingParams
@@ -88,9 +89,31 @@ def test_constraint_that_can_not_be_kept_is_refused(params: SamplingParams, fiel
 @pytest.mark.parametrize("made", [Constraints(None, 9, {1}), Constraints(build_tiny_tokenizer(), 999, ())])
 def test_constraint_needs_a_tokenizer_that_can_be_read(made: Constraints):
     """And a token that ends an answer; other requests don't notice."""
-    assert not made.is_available
+    assert not made.prepare()
     assert made.make(SamplingParams()) is None
     with pytest.raises(InvalidParameter, match="tokenizer"):
+        made.check(SamplingParams(regex="a"))
+
+
+def test_constraint_reads_the_vocabulary_when_it_is_first_needed_and_once(monkeypatch):
+    """A server that nobody asks for a form neither waits for it nor keeps it."""
+    reads = []
+    read = constraint.from_tokenizer
+    monkeypatch.setattr(constraint, "from_tokenizer", lambda *given: reads.append(given) or read(*given))
+    made = constraints()
+    made.check(SamplingParams())
+    assert not reads
+    made.check(SamplingParams(regex="a"))
+    made.check(SamplingParams(regex="b"))
+    assert made.prepare()
+    assert len(reads) == 1
+
+
+def test_constraint_is_refused_where_forms_are_not_offered():
+    """And the vocabulary isn't touched; other requests don't notice."""
+    made = Constraints(None, 9, {1}, offered=False)
+    made.check(SamplingParams())
+    with pytest.raises(InvalidParameter, match="isn't offered"):
         made.check(SamplingParams(regex="a"))
 
 

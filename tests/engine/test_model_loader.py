@@ -79,12 +79,17 @@ def _write_gguf(directory, file):
 @pytest.mark.parametrize("kind", KINDS)
 def test_loader_reads_a_directory_and_tells_what_it_does(kind, tiny_directory):
     """A directory is ready to run, its facts are known, and each stage was announced."""
-    lines = []
-    loaded = load_model(str(tiny_directory(kind)), progress=lines.append)
+    told = []
+    loaded = load_model(
+        str(tiny_directory(kind)), progress=lambda line, share=None: told.append((line, share))
+    )
     assert (loaded.eos_token_ids, loaded.context_length, loaded.vocab_size) == ({0, 2}, 512, 384)
     assert (loaded.name, loaded.geometry.dtype) == (tiny_directory(kind).name, torch.float32)
-    stages = ["reading", "loading", "loading", "checking", "computing", "taking", "reading"]
-    assert [line.split()[0] for line in lines] == stages
+    stages = ["reading", "loading", "loading", "computing", "reading", "checking"]
+    assert [line.split()[0] for line in dict.fromkeys(line for line, _ in told)] == stages
+    shares = [share for line, share in told if "fingerprint" in line]
+    assert (shares[0], shares) == (0.0, sorted(shares))
+    assert 0.9 < shares[-1] < 1.0
 
 
 def test_loader_reads_a_gguf_file_as_the_model_it_was_made_from(tiny_directory, tmp_path, capfd):

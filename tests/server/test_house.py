@@ -11,5 +11,8 @@ async def test_house_says_why_it_takes_nothing() -> None:
     house = FrontDoor(Config(model_path="m"), Gate()).house
     loading = Reason(Cause.LOADING, "loading the model")
     assert house.readiness() == Readiness((loading,))
+    house.start_up.report("packing", 0.4)
+    loading = Reason(Cause.LOADING, "loading the model: packing: 40%")
+    assert house.readiness() == Readiness((loading,))
     house.is_draining = True
     assert house.readiness() == Readiness((Reason(Cause.DRAINING, "the server is shutting down"), loading))

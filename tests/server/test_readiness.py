@@ -28,9 +28,9 @@ def test_readiness_says_of_each_cause_whether_to_wait_and_whether_to_come(
 
 def test_readiness_without_a_reason_is_all_well() -> None:
     """Ready, alive, open; and what was found at start is told."""
-    readiness = Readiness(invariance="looked at")
+    readiness = Readiness(invariance="looked at", kernels="ours")
     assert (readiness.is_ready, readiness.is_alive, readiness.barred) == (True, True, None)
-    assert readiness.lines("ok") == "ok\ninvariance: looked at\n"
+    assert readiness.lines("ok") == "ok\ninvariance: looked at\nkernels: ours\n"
 
 
 def test_readiness_tells_all_reasons_and_bars_for_the_first_that_does() -> None:

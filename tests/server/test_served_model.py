@@ -8,6 +8,7 @@ import torch
 
 from seedance_server.config import Config
 from seedance_server.engine.errors import InvalidParameter, ModelNotFound
+from seedance_server.engine.progress import silent
 from seedance_server.engine.sampling_params import SamplingParams
 from seedance_server.engine.sequence import GenerationRequest
 from seedance_server.served_model import ServedModel, load_served_model
@@ -27,7 +28,7 @@ def served(tmp_path_factory) -> ServedModel:
         served_model_name="mine",
         threads=1,
     )
-    model = load_served_model(config, lines.append)
+    model = load_served_model(config, lambda line, _share=None: lines.append(line))
     assert lines[0] == "starting PyTorch"
     assert len(lines) > 1
     assert torch.get_num_threads() == 1
@@ -63,7 +64,7 @@ def test_served_model_encodes_and_generates(served: ServedModel) -> None:
 def test_served_model_that_is_not_there_is_a_typed_error(tmp_path) -> None:
     """The operator's mistake, not a traceback."""
     with pytest.raises(ModelNotFound):
-        load_served_model(Config(model_path=str(tmp_path / "none")), lambda _line: None)
+        load_served_model(Config(model_path=str(tmp_path / "none")), silent)
 
 
 @pytest.mark.slow

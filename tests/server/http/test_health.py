@@ -36,11 +36,12 @@ async def test_health_is_json_for_who_accepts_it(autojump_clock) -> None:
         encoder=ScriptedEncoder(),
         fingerprint=b"",
         invariance="output doesn't depend on company",
+        kernels="our own",
     )
     async with serve_in_memory(model=model) as server:
         client = Client(server.connect())
         plain = await client.ask("GET", "/readyz")
-        assert plain.body == b"ok\ninvariance: output doesn't depend on company\n"
+        assert plain.body == b"ok\ninvariance: output doesn't depend on company\nkernels: our own\n"
         server.door.house.is_draining = True
         client = Client(server.connect())
         answer = await client.ask("GET", "/readyz", Accept="application/json")
@@ -51,5 +52,6 @@ async def test_health_is_json_for_who_accepts_it(autojump_clock) -> None:
                 "alive": True,
                 "reasons": [{"cause": "draining", "reason": "the server is shutting down"}],
                 "invariance": "output doesn't depend on company",
+                "kernels": "our own",
             },
         )

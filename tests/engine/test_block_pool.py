@@ -80,3 +80,30 @@ def test_pool_integrity_fails_when_a_block_has_two_owners():
         pool.check_integrity([])
     with pytest.raises(AssertionError, match="1 blocks stand"):
         pool.check_integrity([table, table])
+
+
+@pytest.mark.parametrize(
+    "corrupt",
+    [
+        pytest.param(lambda pool, _: pool._free.pop(), id="a free block is lost"),
+        pytest.param(lambda pool, _: pool._free.append(pool._free[0]), id="a block is free twice"),
+        pytest.param(lambda pool, table: pool._free.append(table.groups[0][0]), id="free and held"),
+        pytest.param(lambda pool, _: pool._cache._names.popitem(), id="a name is lost"),
+        pytest.param(lambda pool, _: pool._cache._idle.popitem(), id="an idle block is lost"),
+        pytest.param(lambda _, table: table.groups[0].pop(), id="a table lost a block"),
+        pytest.param(lambda _, table: table.groups[0].append(7), id="a table took a block"),
+    ],
+)
+def test_pool_integrity_sees_every_corruption(corrupt):
+    """One block that is lost, or stands somewhere twice, is enough, wherever it is."""
+    pool = BlockPool(total=8, block_size=4, windows=(None,))
+    held, ended = pool.new_table(), pool.new_table()
+    for number, table in enumerate((held, ended)):
+        pool.reserve(table, 8)
+        pool.record(table, 0, bytes([number]))
+    pool.release(ended)
+    assert (pool.used_blocks, pool.idle_blocks) == (2, 1)
+    pool.check_integrity([held])
+    corrupt(pool, held)
+    with pytest.raises(AssertionError):
+        pool.check_integrity([held])

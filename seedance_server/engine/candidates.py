@@ -52,12 +52,28 @@ class Passes(Protocol):
             Float32 ``[len(rows), blocks]``.
         """
 
+    def copy(
+        self, logits: Tensor, rows: Sequence[int], allowed: Sequence[Tensor | None]
+    ) -> tuple[Tensor, Tensor]:
+        """Rows in float32, to be changed.
+
+        Args:
+            logits: ``[any, vocabulary]``, any floating dtype.
+            rows: Which rows of ``logits``.
+            allowed: For each a bool ``[vocabulary]`` on the CPU, or None: all other tokens become -inf.
+
+        Returns:
+            Float32 ``[len(rows), vocabulary]``, overwritten by the next call, and its block maxima, which
+            aren't.
+        """
+
 
 class BlockPasses:
     """In torch alone. Keeps its scratch: fresh pages cost as much as the work. Not thread-safe."""
 
     def __init__(self) -> None:
         self._scratch = torch.empty(0)
+        self._copies = torch.empty(0)
 
     def maxima(self, logits: Tensor) -> Tensor:
         """See `Passes.maxima`."""
@@ -76,6 +92,23 @@ class BlockPasses:
             values.sub_(peaks[some, None, None]).div_(temperatures[some, None, None]).exp_()
             torch.sum(values, -1, out=weights[some])
         return weights
+
+    def copy(
+        self, logits: Tensor, rows: Sequence[int], allowed: Sequence[Tensor | None]
+    ) -> tuple[Tensor, Tensor]:
+        """See `Passes.copy`."""
+        copies = self._room_for_copies(logits, len(rows))
+        for copy, row, some in zip(copies, rows, allowed, strict=True):
+            copy.copy_(logits[row])
+            if some is not None:
+                copy.masked_fill_(~some.to(copy.device), -torch.inf)
+        return copies, BlockPasses.maxima(self, copies)
+
+    def _room_for_copies(self, logits: Tensor, rows: int) -> Tensor:
+        size = rows * logits.shape[1]
+        if self._copies.numel() < size or self._copies.device != logits.device:
+            self._copies = logits.new_empty(size, dtype=torch.float32)
+        return self._copies[:size].view(rows, -1)
 
     def _load(self, rows: Tensor) -> Tensor:
         """Copy ``rows``: [len(rows), blocks, BLOCK_TOKENS], until the next call."""

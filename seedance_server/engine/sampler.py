@@ -38,9 +38,9 @@ _CANDIDATES = (64, 4096)
 """How many of the best tokens are looked at before the whole vocabulary is sorted. 64 decide nearly all rows
 of a trained model at top_p 0.95; picked, not measured further."""
 
-_ROOM_ROWS = 16
-"""Rows that are adjusted at a time: 16 MiB for a vocabulary of 262,144. They are kept, since fresh pages cost
-many times what the work does."""
+_COPIED_ROWS = 16
+"""Rows that are copied to be adjusted at a time: 16 MiB for a vocabulary of 262,144, which are kept, since
+fresh pages cost many times what the copy does."""
 
 
 @frozen(kw_only=True)
@@ -110,7 +110,6 @@ class Sampler:
     def __init__(self, vocab_size: int, passes: Passes | None = None) -> None:
         self._vocab_size = vocab_size
         self._passes = passes or BlockPasses()
-        self._room = torch.empty(0)
 
     @torch.inference_mode()
     def sample(self, logits: Tensor, rows: Sequence[SamplingRow]) -> SampledTokens:
@@ -138,10 +137,8 @@ class Sampler:
                 sampled.errors[index] = NumericalError(f"the highest logit is {peak}")
         self._choose(plain, {i: i for i in sound if not rows[i].is_adjusted}, rows, sampled)
         adjusted = [i for i in sound if rows[i].is_adjusted]
-        # Those with a form come last: all their blocks change, and so they stand side by side.
-        adjusted.sort(key=lambda i: rows[i].allowed is not None)
-        for start in range(0, len(adjusted), _ROOM_ROWS):
-            some = adjusted[start : start + _ROOM_ROWS]
+        for start in range(0, len(adjusted), _COPIED_ROWS):
+            some = adjusted[start : start + _COPIED_ROWS]
             lines = self._adjust(plain, some, [rows[i] for i in some])
             self._choose(lines, dict(enumerate(some)), rows, sampled)
         if wanted := [i for i in sound if rows[i].params.logprobs and sampled.errors[i] is None]:
@@ -149,24 +146,15 @@ class Sampler:
         return sampled
 
     def _adjust(self, plain: "_Lines", adjusted: Sequence[int], rows: Sequence[SamplingRow]) -> "_Lines":
-        """Some of the lines as their requests want them, in float32."""
-        if not self._room.numel() or self._room.device != plain.device:
-            self._room = torch.empty(_ROOM_ROWS, self._vocab_size, device=plain.device)
-        scores = self._room[: len(rows)]
-        for line, index in zip(scores, adjusted, strict=True):
-            line.copy_(plain.logits[index])
+        """Some of the lines as their requests want them."""
+        scores, maxima = self._passes.copy(plain.logits, adjusted, [row.allowed for row in rows])
         changed = adjust_logits(scores, rows)
-        maxima = plain.maxima[torch.tensor(adjusted, device=plain.device)].float()
         if len(changed):
             lines, ids = changed // self._vocab_size, changed % self._vocab_size
             blocks = torch.unique(lines * maxima.shape[1] + ids // BLOCK_TOKENS)
             lines, inside = blocks // maxima.shape[1], blocks % maxima.shape[1]
             _, values = block_tokens(scores, lines, inside[:, None])
             maxima.view(-1)[blocks] = values.amax(-1)
-        if formed := [line for line, row in enumerate(rows) if row.allowed is not None]:
-            for line in formed:
-                scores[line].masked_fill_(~rows[line].allowed.to(plain.device), -torch.inf)
-            maxima[formed[0] :] = self._passes.maxima(scores[formed[0] :])
         return _Lines(scores, self._passes, maxima)
 
     def _choose(

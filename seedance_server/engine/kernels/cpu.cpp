@@ -15,7 +15,7 @@ using namespace seedance;
 extern "C" {
 
 // To be raised with every change to a signature below: a library from another time is refused.
-int seedance_interface() { return 3; }
+int seedance_interface() { return 4; }
 
 void* seedance_threads_start(int count) { return new Threads(count); }
 
@@ -82,7 +82,24 @@ void seedance_weigh(void* threads, const void* logits, int32_t wide, int64_t str
                     const int64_t* rows, int64_t count, const float* peaks, const float* temperatures, float* weights) {
   Threads& pool = *static_cast<Threads*>(threads);
   const std::lock_guard turn(pool.turn());
-  weigh(pool, Logits{logits, wide, stride, columns}, rows, count, peaks, temperatures, weights);
+  const Logits all{logits, wide, stride, columns};
+  each_block(pool, all, rows, count, [&](int64_t i, int64_t block, const auto* numbers, int64_t tokens) {
+    weights[i * all.blocks() + block] = block_weight(numbers, tokens, peaks[i], 1.f / temperatures[i]);
+  });
+}
+
+// copies[count][columns]: rows[count] of such logits in float32, -inf where the row's allowed[count][columns] is 0, and
+// the greatest of each 32, maxima[count][blocks]. Any of `allowed` may be null: everything is.
+void seedance_copy(void* threads, const void* logits, int32_t wide, int64_t stride, int64_t columns,
+                   const int64_t* rows, int64_t count, const uint8_t* const* allowed, float* copies, float* maxima) {
+  Threads& pool = *static_cast<Threads*>(threads);
+  const std::lock_guard turn(pool.turn());
+  const Logits all{logits, wide, stride, columns};
+  each_block(pool, all, rows, count, [&](int64_t i, int64_t block, const auto* numbers, int64_t tokens) {
+    const int64_t first = block * kPanel;
+    const uint8_t* some = allowed[i] ? allowed[i] + first : nullptr;
+    maxima[i * all.blocks() + block] = copy_block(numbers, some, tokens, copies + i * columns + first);
+  });
 }
 
 void* seedance_decoder_open() { return new Decoder; }

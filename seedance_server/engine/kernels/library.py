@@ -23,7 +23,7 @@ __all__ = ["REQUIRED_FEATURES", "KernelsMissing", "find_library", "missing_featu
 REQUIRED_FEATURES = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_bf16", "avx2", "fma")
 """As Linux spells them in /proc/cpuinfo; the compiler's flags are their twins."""
 
-_INTERFACE = 3  # of cpu.cpp
+_INTERFACE = 4  # of cpu.cpp
 _HERE = Path(__file__).parent
 _PROCESSOR = Path("/proc/cpuinfo")
 
@@ -56,6 +56,14 @@ _SIGNATURES: dict[str, tuple[type | None, tuple[type, ...]]] = {
             *(_address, _address, _flag, _integer, _integer),  # threads, logits, wide, stride, columns
             *(_address, _integer),  # rows, how many
             *(_address, _address, _address),  # peaks, temperatures, weights
+        ),
+    ),
+    "seedance_copy": (
+        None,
+        (
+            *(_address, _address, _flag, _integer, _integer),  # threads, logits, wide, stride, columns
+            *(_address, _integer, _address),  # rows, how many, the tokens that are allowed
+            *(_address, _address),  # copies, maxima
         ),
     ),
     "seedance_decoder_open": (_address, ()),

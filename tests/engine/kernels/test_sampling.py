@@ -1,4 +1,4 @@
-"""The pass over whole rows of logits, against its twin."""
+"""The passes over whole rows of logits, against their twins."""
 
 import math
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from seedance_server.engine.candidates import BlockPasses
-from seedance_server.engine.kernels.sampling import block_weights, can_weigh
+from seedance_server.engine.kernels.sampling import block_weights, can_read, copy_rows
 
 
 def random_logits(rows, vocabulary, dtype):
@@ -47,11 +47,39 @@ def test_token_that_is_ruled_out_has_no_weight_at_all():
 def test_what_the_kernel_does_not_read_is_refused():
     """An address beyond the logits, or numbers of another width, would be read as they come."""
     logits, one = torch.zeros(2, 64), torch.ones(1)
-    assert not can_weigh(logits.double())
-    assert not can_weigh(logits.t())
+    assert not can_read(logits.double())
+    assert not can_read(logits.t())
     with pytest.raises(ValueError, match="float64"):
         block_weights(logits.double(), torch.tensor([0]), one, one)
     with pytest.raises(ValueError, match="2 rows"):
         block_weights(logits, torch.tensor([2]), one, one)
     with pytest.raises(ValueError, match="each row"):
         block_weights(logits, torch.tensor([0, 1]), one, one)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("vocabulary", [1, 31, 32, 77, 40_001])
+def test_copies_are_those_of_the_twin(vocabulary, dtype):
+    """What isn't allowed is ruled out, what is stays, and the maxima are those of what is left."""
+    logits = random_logits(3, vocabulary, dtype)
+    logits[1, vocabulary // 2] = math.nan
+    allowed = torch.rand(vocabulary, generator=torch.Generator().manual_seed(2)) < 0.3
+    rows, masks = [2, 1, 2, 0], [None, None, allowed, allowed.roll(1)]
+    expected, their_maxima = BlockPasses().copy(logits, rows, masks)
+    copies, maxima = torch.full((4, vocabulary), 5.0), torch.full((4, -(-vocabulary // 32)), 5.0)
+    copy_rows(logits, torch.tensor(rows), masks, copies, maxima)
+    torch.testing.assert_close(copies, expected, rtol=0, atol=0, equal_nan=True)
+    torch.testing.assert_close(maxima, their_maxima, rtol=0, atol=0, equal_nan=True)
+
+
+def test_copy_refuses_room_and_masks_that_do_not_fit():
+    """It would write beyond what it was given."""
+    logits, rows, mask = torch.zeros(2, 64), torch.tensor([0]), torch.ones(64, dtype=torch.bool)
+    copies, maxima = torch.empty(1, 64), torch.empty(1, 2)
+    with pytest.raises(ValueError, match="no room"):
+        copy_rows(logits, rows, [None], copies[:, :63], maxima)
+    with pytest.raises(ValueError, match="no room"):
+        copy_rows(logits, rows, [None], copies, maxima[:, :1])
+    for masks in ([mask[:63]], [mask.int()], []):
+        with pytest.raises(ValueError, match="allowed"):
+            copy_rows(logits, rows, masks, copies, maxima)

@@ -15,13 +15,13 @@ from torch import Tensor, nn
 
 from seedance_server.engine.attention import STEP_ARGUMENT
 from seedance_server.engine.backend import TorchBackend
-from seedance_server.engine.candidates import BlockPasses
+from seedance_server.engine.candidates import BLOCK_TOKENS, BlockPasses
 from seedance_server.engine.errors import KernelsUnavailable
 from seedance_server.engine.kernels.attention import PagedRows
 from seedance_server.engine.kernels.decoder import Decoder, DecoderWeights
 from seedance_server.engine.kernels.library import KernelsMissing, open_library
 from seedance_server.engine.kernels.linear import PackedLinear
-from seedance_server.engine.kernels.sampling import block_weights, can_weigh
+from seedance_server.engine.kernels.sampling import block_weights, can_read, copy_rows
 from seedance_server.engine.kernels.weight_memory import WeightMemory
 from seedance_server.engine.kv_cache import CacheOptions, KvGeometry
 from seedance_server.engine.model_probe import PromptRecorder, probe_prompts
@@ -138,6 +138,23 @@ class _NativePasses(BlockPasses):
             return self._known[: len(logits)]
         return super().maxima(logits)
 
+
+    def weights(self, logits: Tensor, rows: Series[int], peaks: Tensor, temperatures: Tensor) -> Tensor:
+        """See `Passes.weights`."""
+        if can_read(logits):
+            return block_weights(logits, torch.tensor(rows), peaks, temperatures)
+        return super().weights(logits, rows, peaks, temperatures)
+
+    def copy(
+        self, logits: Tensor, rows: Series[int], allowed: Series[Tensor | None]
+    ) -> tuple[Tensor, Tensor]:
+        """See `Passes.copy`."""
+        if not can_read(logits):
+            return super().copy(logits, rows, allowed)
+        copies = self._room_for_copies(logits, len(rows))
+        maxima = copies.new_empty(len(rows), -(-logits.shape[1] // BLOCK_TOKENS))
+        copy_rows(logits, torch.tensor(rows), allowed, copies, maxima)
+        return copies, maxima
 
 @frozen
 class _Output:

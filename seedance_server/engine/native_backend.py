@@ -63,6 +63,7 @@ class NativeBackend(TorchBackend):
 
     name = f"native-{NATIVE_REVISION}"
     least_rows = 1
+    graph_obstacle: str | None = "the native kernels compute a step in a call of their own (--kernels torch)"
 
     def __init__(self) -> None:
         super().__init__()
@@ -138,7 +139,6 @@ class _NativePasses(BlockPasses):
             return self._known[: len(logits)]
         return super().maxima(logits)
 
-
     def weights(self, logits: Tensor, rows: Series[int], peaks: Tensor, temperatures: Tensor) -> Tensor:
         """See `Passes.weights`."""
         if can_read(logits):
@@ -156,6 +156,7 @@ class _NativePasses(BlockPasses):
         copy_rows(logits, torch.tensor(rows), allowed, copies, maxima)
         return copies, maxima
 
+
 @frozen
 class _Output:
     """What a forward pass returns, as far as anybody asks."""
@@ -164,12 +165,6 @@ class _Output:
 
 
 @frozen(eq=False)
-    def weights(self, logits: Tensor, rows: Series[int], peaks: Tensor, temperatures: Tensor) -> Tensor:
-        """See `Passes.weights`."""
-        if can_weigh(logits):
-            return block_weights(logits, torch.tensor(rows), peaks, temperatures)
-        return super().weights(logits, rows, peaks, temperatures)
-
 class _NativeForward:
     """Stands in for the forward pass of a model that runs on the kernels as a whole."""
 

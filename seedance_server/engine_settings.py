@@ -98,6 +98,14 @@ class EngineSettings:
         "does, auto says so, off takes no trouble",
         choices=("auto", "on", "off"),
     )
+    cuda_graphs: str = _model(
+        "auto",
+        "--cuda-graphs",
+        "WHEN",
+        "whether steps of answers alone are recorded once for each size and run as one: auto does on a GPU, "
+        "on refuses to start where that can't be",
+        choices=("auto", "on", "off"),
+    )
     threads: int | None = _model(
         None, "--threads", "N", "CPU threads for the model (default: PyTorch's choice)", parse=int
     )

@@ -169,6 +169,7 @@ def load_served_model(config: Config, progress: Progress) -> ServedModel:
             max_context=config.max_context_tokens,
             deterministic=cast("DeterministicName", config.deterministic),
             speculative_tokens=config.speculative_tokens,
+            cuda_graphs=cast("GraphsName", config.cuda_graphs),
             threads=config.threads,
         ),
     )

@@ -23,6 +23,8 @@ class Backend(Protocol):
         least_rows: Fewest rows that one of its products may be given and still round each row as it would
             among many; the runner pads to it.
         passes: Reads whole rows of logits for the sampler, above all those that the model returned last.
+        graph_obstacle: Why its steps can't be recorded (see `decode_graphs.py`), in a few words; None if they
+            can, as far as the backend is concerned.
     """
 
     name: str
@@ -42,6 +44,7 @@ class TorchBackend:
 
     name = "torch"
     least_rows = 2  # for one row libraries switch to a matrix-vector kernel, which rounds otherwise
+    graph_obstacle: str | None = None
 
     def __init__(self) -> None:
         self.passes: Passes = BlockPasses()

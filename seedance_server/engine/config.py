@@ -12,6 +12,7 @@ from attrs.validators import in_
 __all__ = [
     "DETERMINISTIC",
     "DTYPES",
+    "GRAPHS",
     "DeterministicName",
     "DtypeName",
     "EngineConfig",
@@ -67,6 +68,10 @@ class EngineConfig:
         speculative_tokens: Longest draft that is run along with a sequence's last token, where the batch is
             small and the text repeats itself; 0 for none. 7 make a step of 8 rows, which costs little more
             than one of a single row.
+        cuda_graphs: Whether steps of answers alone are recorded and queued as one, see `decode_graphs.py`.
+            "on" to refuse to serve where they can't be (on a CPU they are run again, which tests it and gains
+            nothing), "auto" to do so on a GPU, as far as it allows it, "off" for no recordings, whose memory
+            is then free.
         threads: Torch's intra-op threads on the engine's thread. None: torch's own choice.
 
     Raises:
@@ -83,4 +88,5 @@ class EngineConfig:
     max_context: int | None = field(default=None, validator=_positive)
     deterministic: DeterministicName = field(default="auto", validator=in_(DETERMINISTIC))
     speculative_tokens: int = field(default=7, validator=_not_negative)
+    cuda_graphs: GraphsName = field(default="auto", validator=in_(GRAPHS))
     threads: int | None = field(default=None, validator=_positive)

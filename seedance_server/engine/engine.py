@@ -13,41 +13,41 @@ from collections.abc import Callable
 
 import torch
 
-from seedance_server.engine.batch import Batch, Chunk
+from seedance_server.engine.acceptance import Acceptance
+from seedance_server.engine.batch import Batch
 from seedance_server.engine.block_pool import BlockPool
 from seedance_server.engine.config import EngineConfig
 from seedance_server.engine.continuation import take_up
+from seedance_server.engine.device_errors import device_errors
 from seedance_server.engine.engine_statistics import EngineStatistics
 from seedance_server.engine.errors import (
     ContextLengthExceeded,
     ContinuationMismatch,
     InvalidParameter,
     KvCapacityExceeded,
+    OutOfDeviceMemory,
     RequestError,
 )
 from seedance_server.engine.generation import Generation
 from seedance_server.engine.invariance import prove_invariance
 from seedance_server.engine.memory import available_memory
 from seedance_server.engine.model_loader import LoadedModel
-from seedance_server.engine.model_runner import ModelRunner
+from seedance_server.engine.model_runner import open_runner
 from seedance_server.engine.pool_size import describe_pool, pool_blocks
 from seedance_server.engine.prefill_budget import PrefillBudget
-from seedance_server.engine.sampler import RowLogprobs, SampledTokens, Sampler
+from seedance_server.engine.sampler import SampledTokens, Sampler
 from seedance_server.engine.sampling_params import SamplingParams
 from seedance_server.engine.sampling_rows import sampling_rows
 from seedance_server.engine.scheduler import Scheduler
 from seedance_server.engine.sequence import (
-    Finish,
     FinishReason,
     GenerationRequest,
     Sequence,
     SequenceOutput,
     SequenceStatus,
-    StageTiming,
-    TokenLogprob,
-    Usage,
 )
 from seedance_server.engine.speculation import Speculation
+from seedance_server.engine.step_limit import StepLimit
 from seedance_server.engine.streams import open_streams
 
 __all__ = ["Engine"]
@@ -102,32 +102,25 @@ class Engine:
         self._context = context  # as the model and the operator would have it
         self.context_length = min(context, self._pool.capacity_tokens)
         self._streams = open_streams(model.device, clock)
-        cache = model.backend.open_cache(
-            model.geometry,
-            total_blocks=self._pool.total,
-            block_size=config.block_size,
-            longest_chunk=config.prefill_budget_tokens,
-            device=model.device,
-            streams=self._streams,
+        self._runner = open_runner(
+            model, config, self._streams, blocks=self._pool.total, context=self.context_length
         )
-        least_rows = 1 if config.deterministic == "off" else model.backend.least_rows
-        self._runner = ModelRunner(model, cache, self._streams, least_rows=least_rows)
         self._sampler = Sampler(model.vocab_size, model.backend.passes)
         self._prefill_budget = PrefillBudget(
             config.prefill_budget_tokens,
             None if config.itl_budget_ms is None else config.itl_budget_ms / 1000,
         )
+        self._limit = StepLimit(config.max_sequences, config.prefill_budget_tokens)
         self._scheduler = Scheduler(
-            self._pool,
-            max_sequences=config.max_sequences,
-            prefill_budget=self._prefill_budget.tokens_beside,
+            self._pool, max_sequences=config.max_sequences, prefill_budget=self._prefill_tokens
         )
         self._speculation = Speculation(min(config.speculative_tokens, config.prefill_budget_tokens - 1))
         self._generations: dict[int, Generation] = {}
         self._ended: list[SequenceOutput] = []  # ended between steps; the next step reports them
         self._arrivals = 0
         self._step_s = 0.0  # what the last one took
-        self._steps = self._computed_tokens = self._generated_tokens = 0
+        self._acceptance = Acceptance(model.tokenizer.decode)
+        self._steps = self._computed_tokens = 0
 
     def describe_pool(self) -> str:
         """Returns one line for whoever starts the server: how large the KV pool is, and what that allows."""
@@ -150,6 +143,21 @@ class Engine:
                 vocab_size=self._model.vocab_size,
                 longest_chunk=self._config.prefill_budget_tokens,
             )
+
+    def record_graphs(self) -> str | None:
+        """Record what steps can be, if the config wants it; like `prove_invariance`, and before it.
+
+        Returns:
+            One line for whoever starts the server; None where nothing was to be recorded.
+
+        Raises:
+            GraphsUnavailable: None can be, and the config wants it.
+            OutOfDeviceMemory: There is no room for them.
+        """
+        if self._runner.graphs is None:
+            return None
+        with self._streams.compute():
+            return self._runner.graphs.warm_up(must=self._config.cuda_graphs == "on")
 
     def bind_thread(self) -> None:
         """Set torch's threads for the calling thread; call it once on the one that will call `step`."""
@@ -208,10 +216,7 @@ class Engine:
             generation = self._make_generation(request)
             ended = take_up(generation)
         except RequestError as error:
-            usage = Usage(len(request.prompt_ids), len(request.generated_ids))
-            timing = StageTiming(preprocess_s=request.preprocess_s)
-            finish = Finish(reason=FinishReason.ERROR, usage=usage, timing=timing, error=error)
-            ended = SequenceOutput(id=request.id, finish=finish)
+            ended = SequenceOutput.refusing(request, error)
         if ended is not None:
             self._ended.append(ended)
             return
@@ -251,7 +256,7 @@ class Engine:
             nothing.
 
         Raises:
-            OutOfDeviceMemory: The device refused an allocation.
+            OutOfDeviceMemory: The device has no memory for a single row.
             Exception: Anything else that the model or the device raises. Either way the engine's state is
                 undefined: report the error to every sequence and make a new engine.
         """
@@ -259,7 +264,7 @@ class Engine:
         self._speculation.propose(self._scheduler.running)
         batch = self._scheduler.schedule()
         if batch.chunks:
-            outputs += self._run(batch)
+            outputs += self._run_what_fits(batch)
         elif not outputs and self._scheduler.has_work():
             self._sleep(min(self._step_s, _LONGEST_REST_S))  # all are throttled: the step that they leave out
         return outputs
@@ -277,7 +282,7 @@ class Engine:
             idle_blocks=self._pool.idle_blocks,
             steps=self._steps,
             computed_tokens=self._computed_tokens,
-            generated_tokens=self._generated_tokens,
+            generated_tokens=self._acceptance.tokens,
             preemptions=self._scheduler.preemptions,
             queried_tokens=self._scheduler.queried_tokens,
             reused_tokens=self._scheduler.reused_tokens,
@@ -296,13 +301,32 @@ class Engine:
             raise AssertionError("scheduler and engine know different sequences")
         self._pool.check_integrity(sequence.table for sequence in scheduled)
 
+    def _prefill_tokens(self, decodes: int, prompts: int) -> int:
+        return min(self._limit.tokens, self._prefill_budget.tokens_beside(decodes, prompts))
+
+    def _run_what_fits(self, batch: Batch) -> list[SequenceOutput]:
+        """Run a batch, or half of it where the device has no memory for all, and so on."""
+        while batch.chunks:
+            try:
+                outputs = self._run(batch)
+            except OutOfDeviceMemory:
+                if not self._limit.halve(len(batch.chunks), batch.tokens):
+                    raise
+            else:
+                self._limit.note_success()
+                self._scheduler.max_sequences = self._limit.rows
+                return outputs
+            self._scheduler.max_sequences = self._limit.rows
+            batch = self._scheduler.schedule()
+        return []
+
     @torch.inference_mode()
     def _run(self, batch: Batch) -> list[SequenceOutput]:
         started = self._clock()
         self._pool.expire(started)
         for chunk in batch.chunks:
             self._generations[chunk.sequence.id].note_scheduled(started)
-        with self._streams.compute():
+        with device_errors(), self._streams.compute():
             before = self._streams.mark()
             logits = self._runner.run(batch)
             after = self._streams.mark()
@@ -330,38 +354,12 @@ class Engine:
         for chunk in batch.sampled:
             generation = self._generations[chunk.sequence.id]
             generation.note_sampled(forward_end, now)
-            output = self._accept(generation, chunk, sampled, first_row)
+            output = self._acceptance.accept(generation, chunk, sampled, first_row, self._speculation)
             first_row += chunk.sampled_rows
             outputs.append(output)
             if output.finish is not None:
                 self._forget(generation)
         return outputs
-
-    def _accept(
-        self, generation: Generation, chunk: Chunk, sampled: SampledTokens, first_row: int
-    ) -> SequenceOutput:
-        """Take the tokens of one chunk: the first, and the next ones while the draft says what was chosen."""
-        output = SequenceOutput(id=chunk.sequence.id)
-        for ahead, row in enumerate(range(first_row, first_row + chunk.sampled_rows)):
-            token_id, error = sampled.ids[row], sampled.errors[row]
-            if error is not None:
-                output = output.followed_by(generation.abandon(FinishReason.ERROR, error))
-                break
-            self._generated_tokens += 1
-            chunk.sequence.computed += ahead > 0  # the draft's token before this one was right
-            logprob = self._token_logprob(token_id, sampled.logprobs[row])
-            output = output.followed_by(generation.accept(token_id, logprob))
-            if output.finish is not None or chunk.draft[ahead : ahead + 1] != (token_id,):
-                break
-        self._speculation.learn(chunk.sequence, len(chunk.draft), ahead)
-        return output
-
-    def _token_logprob(self, token_id: int, logprobs: RowLogprobs | None) -> TokenLogprob | None:
-        if logprobs is None:
-            return None
-        decode = self._model.tokenizer.decode
-        top = tuple((other, decode([other]), logprob) for other, logprob in logprobs.top)
-        return TokenLogprob(token_id, decode([token_id]), logprobs.logprob, top)
 
     def _check_ids(self, request: GenerationRequest) -> None:
         self.check(len(request.prompt_ids), request.params)

@@ -13,10 +13,14 @@
     │   ├── UnsupportedModel       it reads well, but isn't a model that this engine runs
     │   ├── InsufficientMemory     the weights or the KV pool don't fit
     │   ├── KvPoolTooSmall         the KV pool that was asked for holds no sequence
-    │   └── KernelsUnavailable     the kernels that were asked for don't run here
+    │   ├── KernelsUnavailable     the kernels that were asked for don't run here
+    │   ├── GraphsUnavailable      steps can't be recorded, as was asked for
+    │   └── NotDeterministic       output depends on company, and mustn't
     └── ComputeError               the model or the device, while it runs
         ├── NumericalError         the logits of one sequence aren't usable; its neighbours go on
-        └── OutOfDeviceMemory      the device refused an allocation
+        ├── CaptureFailed          a step can't be recorded; it can be run as ever
+        ├── OutOfDeviceMemory      the device refused an allocation; a smaller step may do
+        └── DeviceFailed           the device is of no use any more to this process
 
 Each error holds its data as attributes and says in ``str()`` what to do, in words fit for whoever is at
 fault: no paths of the server in a RequestError, no traceback text anywhere. They know nothing of wire codes.
@@ -29,10 +33,13 @@ from math import ceil, floor
 from attrs import define
 
 __all__ = [
+    "CaptureFailed",
     "ComputeError",
     "ContextLengthExceeded",
     "ContinuationMismatch",
+    "DeviceFailed",
     "EngineError",
+    "GraphsUnavailable",
     "InsufficientMemory",
     "InvalidParameter",
     "KernelsUnavailable",
@@ -266,6 +273,20 @@ class KernelsUnavailable(ModelLoadError):
 
 
 @define
+class GraphsUnavailable(ModelLoadError):
+    """Recorded steps were asked for by name, and there can't be any here.
+
+    Attributes:
+        reason: Why not, in a few words.
+    """
+
+    reason: str
+
+    def __str__(self) -> str:
+        return f"steps can't be recorded as graphs: {self.reason} (--cuda-graphs)"
+
+
+@define
 class NotDeterministic(ModelLoadError):
     """Output depends on what else runs, on this machine, and the operator wants it not to.
 
@@ -301,6 +322,20 @@ class NumericalError(ComputeError):
 
 
 @define
+class CaptureFailed(ComputeError):
+    """The device doesn't let a step be recorded; run as ever, it works.
+
+    Attributes:
+        reason: The device's own message, one line.
+    """
+
+    reason: str
+
+    def __str__(self) -> str:
+        return f"the step can't be recorded: {self.reason}"
+
+
+@define
 class OutOfDeviceMemory(ComputeError):
     """The device refused an allocation.
 
@@ -312,3 +347,17 @@ class OutOfDeviceMemory(ComputeError):
 
     def __str__(self) -> str:
         return f"the device is out of memory: {self.reason}"
+
+
+@define
+class DeviceFailed(ComputeError):
+    """Whatever the device is asked from now on, it answers with this error: only a new process helps.
+
+    Attributes:
+        reason: The device's own message, one line.
+    """
+
+    reason: str
+
+    def __str__(self) -> str:
+        return f"the device has failed, start the server again: {self.reason}"

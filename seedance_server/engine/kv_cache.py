@@ -11,6 +11,7 @@ Rows are written before any are read. A read never touches a slot that its seque
 repeats the last position under the mask, so stale memory can't leak, not even as NaN.
 """
 
+from collections.abc import Iterable
 from math import ceil
 from typing import Self, TypedDict
 
@@ -22,9 +23,9 @@ from seedance_server.engine.batch import Batch, Chunk
 from seedance_server.engine.errors import InsufficientMemory
 from seedance_server.engine.streams import Streams
 
-__all__ = ["CacheOptions", "KvCache", "KvGeometry", "KvStep"]
+__all__ = ["LENGTH_MULTIPLE", "CacheOptions", "KvCache", "KvGeometry", "KvStep"]
 
-_LENGTH_MULTIPLE = 64
+LENGTH_MULTIPLE = 64
 """Reads are padded to a multiple of this. Then the kernel's blocking, and with it the rounding of a
 sequence's result, doesn't depend on how long its neighbours are."""
 
@@ -121,6 +122,13 @@ class KvCache:
         longest_chunk: Most tokens of one sequence in one step.
         device: Where the tensors live.
         streams: Carries index tensors to the device.
+
+    Attributes:
+        rings: For each group of layers the length of its ring in blocks, or None.
+        places: For each layer its (group, plane).
+        kinds: For each kind of layer its groups, which are adjacent, its window and its ring.
+        keys: For each plane [slots, heads, key dim].
+        values: For each plane [slots, heads, value dim].
     """
 
     def __init__(
@@ -136,8 +144,13 @@ class KvCache:
         self.block_size = block_size
         self.rings = geometry.rings(block_size, longest_chunk)
         self.places = geometry.places
-        self._groups = geometry.groups
+        self.kinds = tuple(
+            (slice(first, first + geometry.groups.count(window)), window, self.rings[first])
+            for first, window in enumerate(geometry.groups)
+            if window not in geometry.groups[:first]
+        )
         self._dtype = geometry.dtype
+        self._device = device
         self._streams = streams
         slots = total_blocks * block_size
 
@@ -155,13 +168,23 @@ class KvCache:
 
     def plan(self, batch: Batch) -> "KvStep":
         """Work out where the rows of ``batch`` write and read; their tables must hold blocks for them."""
-        kinds = []
-        for first, window in enumerate(self._groups):
-            if first and self._groups[first - 1] == window:
-                continue
-            groups = slice(first, first + self._groups.count(window))
-            kinds.append(self._plan_kind(batch, groups, window, self.rings[first]))
+        kinds = [self._plan_kind(batch, *kind) for kind in self.kinds]
         return KvStep.of(self, batch.tokens, kinds)
+
+    def plan_rows(self, tables: Iterable[torch.Tensor], positions: torch.Tensor, length: int) -> "KvStep":
+        """Work out the same on the device, for single rows, from what it holds: the host reads nothing.
+
+        Args:
+            tables: For each of `kinds`, int64 [groups of this kind, rows, blocks], with blocks for the
+                row's position and all before it that it sees.
+            positions: Int64 [rows].
+            length: How many positions to read of each row; more than any of ``positions``.
+        """
+        kinds = []
+        for table, (_, window, ring) in zip(tables, self.kinds, strict=True):
+            reach = length if window is None else min(length, _padded(window))
+            kinds.append(_KindPlan(*self._plan_singles(table, positions[:, None], window, ring, reach), ()))
+        return KvStep.of(self, len(positions), kinds)
 
     def gather(self, plane: int, slots: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Copy rows of one plane side by side.
@@ -173,8 +196,11 @@ class KvCache:
         Returns:
             Keys [n, heads, key dim] and values [n, heads, value dim], until the next call.
         """
+        sources = self.keys[plane], self.values[plane]
+        if sources[0].is_cuda:  # whose allocator is fast, and recorded steps mustn't meet scratch that moved
+            return sources[0].index_select(0, slots), sources[1].index_select(0, slots)
         parts = []
-        for part, source in enumerate((self.keys[plane], self.values[plane])):
+        for part, source in enumerate(sources):
             if len(self._gathered[part]) < len(slots):
                 self._gathered[part] = source.new_empty((2 * len(slots), *source.shape[1:]))
             room = self._gathered[part][: len(slots)]
@@ -186,51 +212,51 @@ class KvCache:
         singles = None
         if batch.singles:
             tables = self._tables(batch.singles, groups)
-            position = torch.tensor([chunk.start for chunk in batch.singles])[:, None]
-            first = torch.zeros_like(position) if window is None else (position - window + 1).clamp_(min=0)
-            length = _padded(int((position - first).max()) + 1)
-            reach = first + torch.arange(length)
-            writes.append(self._slots(tables, position, ring))
-            singles = self._read(tables, reach, reach <= position, position, ring, 0, len(batch.singles))
+            position = self._streams.upload(torch.tensor([chunk.start for chunk in batch.singles]))
+            longest = max(chunk.start for chunk in batch.singles) + 1
+            length = _padded(longest if window is None else min(longest, window))
+            write, singles = self._plan_singles(tables, position[:, None], window, ring, length)
+            writes.append(write)
         spans = []
         row = len(batch.singles)
         for chunk in batch.spans:
             tables = self._tables((chunk,), groups)
-            position = torch.arange(chunk.start, chunk.start + chunk.count)[:, None]
-            first = torch.tensor(0 if window is None else max(0, chunk.start - window + 1))
-            reach = first + torch.arange(_padded(chunk.start + chunk.count - int(first)))
+            stop = chunk.start + chunk.count
+            first = 0 if window is None else max(0, chunk.start - window + 1)
+            position = torch.arange(chunk.start, stop, device=self._device)[:, None]
+            reach = torch.arange(first, first + _padded(stop - first), device=self._device)
             seen = reach <= position
             if window is not None:
                 seen &= reach > position - window
             writes.append(self._slots(tables, position.T, ring))
-            spans.append(self._read(tables, reach[None], seen, position[-1:], ring, row, chunk.count))
+            slots = self._slots(tables, reach[None].clamp(max=stop - 1), ring)
+            spans.append(_Read(row, chunk.count, len(reach), slots, self._mask(seen)))
             row += chunk.count
-        return _KindPlan(self._streams.upload(torch.cat(writes, dim=1)), singles, tuple(spans))
+        return _KindPlan(torch.cat(writes, dim=1), singles, tuple(spans))
 
-    def _read(
-        self,
-        tables: torch.Tensor,
-        reach: torch.Tensor,
-        seen: torch.Tensor,
-        last: torch.Tensor,
-        ring: int | None,
-        first_row: int,
-        rows: int,
-    ) -> _Read:
-        """`reach` [reads, length] positions, `seen` [rows, length] whether each counts, `last` [reads, 1]."""
-        slots = self._slots(tables, torch.minimum(reach, last), ring)
+    def _plan_singles(
+        self, tables: torch.Tensor, position: torch.Tensor, window: int | None, ring: int | None, length: int
+    ) -> tuple[torch.Tensor, _Read]:
+        """Where rows at `position` [rows, 1] write, and what they read: `length` positions each."""
+        first = torch.zeros_like(position) if window is None else (position - window + 1).clamp_(min=0)
+        reach = first + torch.arange(length, device=position.device)
+        slots = self._slots(tables, torch.minimum(reach, position), ring)
+        read = _Read(0, len(position), length, slots, self._mask(reach <= position))
+        return self._slots(tables, position, ring), read
+
+    def _mask(self, seen: torch.Tensor) -> torch.Tensor:
         # The smallest number, not -inf: a kernel's block that is masked whole must not come to inf - inf.
-        mask = torch.zeros(seen.shape, dtype=self._dtype)
-        mask.masked_fill_(~seen, torch.finfo(self._dtype).min)
-        upload = self._streams.upload
-        return _Read(first_row, rows, reach.shape[1], upload(slots), upload(mask))
+        mask = torch.zeros(seen.shape, dtype=self._dtype, device=seen.device)
+        return mask.masked_fill_(~seen, torch.finfo(self._dtype).min)
 
     def _tables(self, chunks: tuple[Chunk, ...], groups: slice) -> torch.Tensor:
         """[groups, chunks, blocks] block ids, short tables padded with block 0, which no slot refers to."""
         tables = [chunk.sequence.table.groups[groups] for chunk in chunks]
         longest = max(len(group) for table in tables for group in table)
         kind = range(len(tables[0]))
-        return torch.tensor([[table[g] + [0] * (longest - len(table[g])) for table in tables] for g in kind])
+        return self._streams.upload(
+            torch.tensor([[table[g] + [0] * (longest - len(table[g])) for table in tables] for g in kind])
+        )
 
     def _slots(self, tables: torch.Tensor, positions: torch.Tensor, ring: int | None) -> torch.Tensor:
         """Slots of `positions` [chunks, n] in `tables` [groups, chunks, blocks]: [groups, chunks * n]."""
@@ -296,4 +322,4 @@ class KvStep:
 
 
 def _padded(length: int) -> int:
-    return ceil(length / _LENGTH_MULTIPLE) * _LENGTH_MULTIPLE
+    return ceil(length / LENGTH_MULTIPLE) * LENGTH_MULTIPLE

@@ -4,19 +4,22 @@ All rows of a step stand side by side in one batch of one, whatever sequences th
 sees ordinary hidden states and our attention keeps the sequences apart. The invariant: a sequence's logits
 follow from its own tokens, but for rounding. Libraries switch to another kernel, with other rounding, for a
 single row: a lonely one gets idle neighbours, as many as its backend needs. Whether that is enough to have
-the same bits in any company, `invariance.py` tells.
+the same bits in any company, `invariance.py` tells. Where there are recorded steps, those that can be are.
 """
 
 import torch
 
 from seedance_server.engine.attention import STEP_ARGUMENT
 from seedance_server.engine.batch import Batch
-from seedance_server.engine.errors import OutOfDeviceMemory
+from seedance_server.engine.config import EngineConfig
+from seedance_server.engine.decode_graphs import DecodeGraphs, GraphSizes
+from seedance_server.engine.device_errors import device_errors
+from seedance_server.engine.errors import GraphsUnavailable
 from seedance_server.engine.kv_cache import KvCache
 from seedance_server.engine.model_loader import LoadedModel
 from seedance_server.engine.streams import Streams
 
-__all__ = ["ModelRunner"]
+__all__ = ["ModelRunner", "open_runner"]
 
 
 class ModelRunner:
@@ -27,15 +30,26 @@ class ModelRunner:
         cache: Where its keys and values are kept.
         streams: Those of its device.
         least_rows: Fewest rows of a forward pass; None for what the backend needs to round alike.
+        graphs: Recorded steps of this model and cache.
+
+    Attributes:
+        graphs: The same, or None.
     """
 
     def __init__(
-        self, loaded: LoadedModel, cache: KvCache, streams: Streams, *, least_rows: int | None = None
+        self,
+        loaded: LoadedModel,
+        cache: KvCache,
+        streams: Streams,
+        *,
+        least_rows: int | None = None,
+        graphs: DecodeGraphs | None = None,
     ) -> None:
         self._model = loaded.model
         self._least_rows = loaded.backend.least_rows if least_rows is None else least_rows
         self._cache = cache
         self._streams = streams
+        self.graphs = graphs
 
     def run(self, batch: Batch) -> torch.Tensor:
         """One forward pass.
@@ -44,12 +58,21 @@ class ModelRunner:
             batch: Not empty.
 
         Returns:
-            Logits [rows, vocabulary] in the model's dtype: the ``sampled_rows`` of each of ``batch.sampled``.
+            Logits [rows, vocabulary] in the model's dtype: the ``sampled_rows`` of each of ``batch.sampled``;
+            until the next call.
 
         Raises:
             OutOfDeviceMemory: The device refused an allocation; the cache's content for this batch is
                 undefined.
+            DeviceFailed: The device is of no use any more.
         """
+        with device_errors():
+            self._streams.begin_step()
+            if self.graphs is not None and (logits := self.graphs.run(batch)) is not None:
+                return logits
+            return self._run(batch)
+
+    def _run(self, batch: Batch) -> torch.Tensor:
         ids: list[int] = []
         positions: list[int] = []
         wanted: list[int] = []
@@ -61,14 +84,53 @@ class ModelRunner:
         for padded in (ids, positions, wanted):
             padded.extend([0] * (self._least_rows - len(padded)))
         upload = self._streams.upload
-        try:
-            logits: torch.Tensor = self._model(
-                input_ids=upload(torch.tensor([ids])),
-                position_ids=upload(torch.tensor([positions])),
-                use_cache=False,
-                logits_to_keep=upload(torch.tensor(wanted)),
-                **{STEP_ARGUMENT: self._cache.plan(batch)},
-            ).logits
-        except torch.OutOfMemoryError as error:
-            raise OutOfDeviceMemory(str(error).splitlines()[0]) from error
+        logits: torch.Tensor = self._model(
+            input_ids=upload(torch.tensor([ids])),
+            position_ids=upload(torch.tensor([positions])),
+            use_cache=False,
+            logits_to_keep=upload(torch.tensor(wanted)),
+            **{STEP_ARGUMENT: self._cache.plan(batch)},
+        ).logits
         return logits[0, :sampled]
+
+
+def open_runner(
+    loaded: LoadedModel, config: EngineConfig, streams: Streams, *, blocks: int, context: int
+) -> ModelRunner:
+    """A runner for one engine, with a cache and, where the config wants them, recorded steps.
+
+    Args:
+        loaded: The model.
+        config: The engine's.
+        streams: Those of the model's device.
+        blocks: How many the pool has.
+        context: Most tokens of a sequence.
+
+    Raises:
+        InsufficientMemory: The cache doesn't fit.
+        GraphsUnavailable: Steps were to be recorded, and here they can't be.
+    """
+    records = config.cuda_graphs == "on" or (config.cuda_graphs == "auto" and loaded.device.type == "cuda")
+    if obstacle := loaded.backend.graph_obstacle if records else None:
+        raise GraphsUnavailable(obstacle)
+    cache = loaded.backend.open_cache(
+        loaded.geometry,
+        total_blocks=blocks + records,  # one for rows of padding
+        block_size=config.block_size,
+        longest_chunk=config.prefill_budget_tokens,
+        device=loaded.device,
+        streams=streams,
+    )
+    least_rows = 1 if config.deterministic == "off" else loaded.backend.least_rows
+    graphs = None
+    if records:
+        graphs = DecodeGraphs(
+            loaded.model,
+            cache,
+            streams,
+            sizes=GraphSizes.up_to(config.max_sequences, context, least_rows=least_rows),
+            vocab_size=loaded.vocab_size,
+            device=loaded.device,
+            padding_block=blocks,
+        )
+    return ModelRunner(loaded, cache, streams, least_rows=least_rows, graphs=graphs)

@@ -48,7 +48,7 @@ class Scheduler:
 
     Args:
         pool: The blocks; nobody else allocates from it.
-        max_sequences: Most chunks in one batch.
+        max_sequences: Most chunks in one batch; the attribute of that name may be changed between steps.
         prefill_budget: How many prompt tokens (in chunks of more than one, or of a joining sequence) a batch
             may hold beside so many decodes, where there are rows for so many prompts; at least 1.
     """
@@ -57,7 +57,7 @@ class Scheduler:
         self, pool: BlockPool, *, max_sequences: int, prefill_budget: Callable[[int, int], int]
     ) -> None:
         self._pool = pool
-        self._max_sequences = max_sequences
+        self.max_sequences = max_sequences
         self._prefill_budget = prefill_budget
         self._running: list[Sequence] = []
         self._waiting: dict[Flow, list[Sequence]] = {}
@@ -114,19 +114,19 @@ class Scheduler:
         heads = {flow: sequences[0] for flow, sequences in prompts.items() if sequences}
         rows = self._rows.begin(self._wanted_rows(heads))
         budget: int | None = None
-        while len(self._chunks) < self._max_sequences:
+        while len(self._chunks) < self.max_sequences:
             joining: dict[Flow, list[Sequence]] = {}
             for sequence in rows:
                 if sequence is heads.get(sequence.flow):
                     joining[sequence.flow] = prompts[sequence.flow]  # it keeps a row for its flow's prompts
                 elif self._decode(sequence):
                     rows.charge(sequence.flow, self._chunks[sequence].count)  # its draft, too
-                if len(self._chunks) + len(joining) >= self._max_sequences:
+                if len(self._chunks) + len(joining) >= self.max_sequences:
                     break
             if not joining:
                 break
             if budget is None:
-                room = self._max_sequences - len(self._chunks)
+                room = self.max_sequences - len(self._chunks)
                 waiting = sum(map(len, prompts.values()))
                 budget = self._prefill_budget(len(self._chunks), min(waiting, room))
             for chunk in self._prefill(joining, budget):
@@ -171,7 +171,7 @@ class Scheduler:
                 prompts.setdefault(sequence.flow, []).append(sequence)
         for flow, waiting in self._waiting.items():
             # No step takes more; the rest of a long queue costs nothing.
-            first = list(islice((each for each in waiting if not each.paused), self._max_sequences))
+            first = list(islice((each for each in waiting if not each.paused), self.max_sequences))
             prompts[flow] = list(merge(prompts.get(flow, ()), first, key=_arrival))
         return prompts
 
@@ -201,7 +201,7 @@ class Scheduler:
         cut: list[Chunk] = []
         blocked: set[Flow] = set()
         turns = self._prompts.begin(prompts)
-        while budget and len(self._chunks) < self._max_sequences:
+        while budget and len(self._chunks) < self.max_sequences:
             if (sequence := next(turns, None)) is None:
                 break
             flow = sequence.flow

@@ -269,6 +269,14 @@ class SequenceOutput:
     timing: StageTiming | None = None
     finish: Finish | None = None
 
+    @classmethod
+    def refusing(cls, request: GenerationRequest, error: EngineError) -> Self:
+        """The only output of a request that can't be served."""
+        usage = Usage(len(request.prompt_ids), len(request.generated_ids))
+        timing = StageTiming(preprocess_s=request.preprocess_s)
+        finish = Finish(reason=FinishReason.ERROR, usage=usage, timing=timing, error=error)
+        return cls(id=request.id, finish=finish)
+
     def followed_by(self, later: Self) -> Self:
         """Both as one; ``later`` is the same sequence's."""
         return evolve(

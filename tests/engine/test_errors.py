@@ -7,10 +7,13 @@ import pytest
 
 from seedance_server.engine import errors
 from seedance_server.engine.errors import (
+    CaptureFailed,
     ComputeError,
     ContextLengthExceeded,
     ContinuationMismatch,
+    DeviceFailed,
     EngineError,
+    GraphsUnavailable,
     InsufficientMemory,
     InvalidParameter,
     KernelsUnavailable,
@@ -39,9 +42,12 @@ EXAMPLES = {
     InsufficientMemory(2**31, 2**30): ModelLoadError,
     KvPoolTooSmall(4096, 1): ModelLoadError,
     KernelsUnavailable("no compiler"): ModelLoadError,
+    GraphsUnavailable("the model waits for the device"): ModelLoadError,
     NotDeterministic("a prompt is cut"): ModelLoadError,
     NumericalError("NaN"): ComputeError,
+    CaptureFailed("operation not permitted when stream is capturing"): ComputeError,
     OutOfDeviceMemory("tried to allocate"): ComputeError,
+    DeviceFailed("an illegal memory access was encountered"): ComputeError,
 }
 
 

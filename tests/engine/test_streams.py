@@ -1,34 +1,104 @@
 import pytest
 import torch
 
-from seedance_server.engine.streams import CpuStreams, open_streams
+from seedance_server.engine.errors import CaptureFailed
+from seedance_server.engine.streams import CpuStreams, CudaStreams, open_streams
+from tests.engine.fake_cuda import FakeCuda
 
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+CPU = torch.device("cpu")
 
 
 def test_cpu_streams_time_by_the_clock_they_were_given():
     """Stage timing follows the injected clock, so tests decide what it says."""
     times = iter([10.0, 12.5])
-    streams = open_streams(torch.device("cpu"), lambda: next(times))
+    streams = open_streams(CPU, lambda: next(times))
     with streams.compute():
         assert streams.seconds_between(streams.mark(), streams.mark()) == 2.5
 
 
 def test_cpu_streams_leave_tensors_where_they_are():
-    """On a CPU an upload costs nothing."""
+    """On a CPU a copy to the device or back costs nothing."""
     tensor = torch.arange(3)
-    assert CpuStreams(lambda: 0.0).upload(tensor) is tensor
+    streams = CpuStreams(lambda: 0.0)
+    streams.begin_step()
+    assert streams.upload(tensor) is tensor
+    assert streams.download(tensor) is tensor
 
 
-@needs_cuda
+def _streams(kind):
+    return CpuStreams(lambda: 0.0) if kind == "cpu" else CudaStreams(CPU, FakeCuda())
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_streams_replay_work_on_what_its_memory_holds_by_then(kind):
+    """A recording reads and writes the places that it was made with; the host fills them in between."""
+    streams = _streams(kind)
+    inputs, outputs = torch.tensor([1, 2]), torch.zeros(2, dtype=torch.int64)
+    runs = []
+
+    def work():
+        runs.append(None)
+        outputs.copy_(inputs * 10)
+
+    graph = streams.capture(work)
+    assert runs, "libraries set themselves up in a first run"
+    inputs.copy_(torch.tensor([3, 4]))
+    outputs.fill_(-1)
+    graph.replay()
+    assert outputs.tolist() == [30, 40]
+
+
+def test_cuda_streams_say_when_work_can_t_be_recorded():
+    """A device that refuses is no reason to stop: the message is a line, and typed."""
+    streams = CudaStreams(CPU, FakeCuda(refuses="CUDA error: operation not supported\nmore"))
+    with pytest.raises(CaptureFailed, match=r"not supported$"):
+        streams.capture(lambda: None)
+
+
+def test_cuda_streams_let_memory_run_out_under_its_own_name():
+    """A smaller recording may do, where a refused one never does."""
+    streams = CudaStreams(CPU, FakeCuda())
+    ran = []
+
+    def work():
+        if ran:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        ran.append(None)
+
+    with pytest.raises(torch.OutOfMemoryError):
+        streams.capture(work)
+
+
 def test_cuda_streams_order_a_copy_before_the_work_that_reads_it():
-    """What is queued after an upload sees the data, though the host waited for nothing."""
-    device = torch.device("cuda")
-    streams = open_streams(device, lambda: 0.0)
-    tensor = torch.arange(1_000_000)
-    with streams.compute():
-        start = streams.mark()
-        total = streams.upload(tensor).sum()
-        end = streams.mark()
-    assert int(total) == int(tensor.sum())
-    assert streams.seconds_between(start, end) > 0
+    """The compute stream waits for the copy stream, and the host for neither."""
+    cuda = FakeCuda()
+    streams = CudaStreams(CPU, cuda)
+    cuda.log.clear()
+    assert streams.upload(torch.tensor([5])).tolist() == [5]
+    assert cuda.log == [("wait", 1, 2)]
+
+
+def test_cuda_streams_wait_for_a_download_alone():
+    """One event behind one copy; what comes back is the host's own until the next."""
+    cuda = FakeCuda()
+    streams = CudaStreams(CPU, cuda)
+    cuda.log.clear()
+    here = streams.download(torch.tensor([[1.5], [2.5]]))
+    assert here.tolist() == [[1.5], [2.5]]
+    assert cuda.log == [("record", 1), ("synchronize",)]
+    assert streams.download(torch.tensor([7])).tolist() == [7]
+
+
+def test_cuda_streams_wait_for_what_brought_the_model():
+    """Weights may still be on their way on another stream when the engine is made."""
+    cuda = FakeCuda()
+    CudaStreams(CPU, cuda)
+    assert ("wait", 1, 0) in cuda.log
+
+
+def test_cuda_streams_time_by_events_on_the_compute_stream():
+    """Stage times are the device's own."""
+    cuda = FakeCuda()
+    streams = CudaStreams(CPU, cuda)
+    start, end = streams.mark(), streams.mark()
+    assert streams.seconds_between(start, end) == pytest.approx(0.001)

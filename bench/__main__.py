@@ -19,6 +19,7 @@ BENCHMARKS = {
     "flow": "what readers that stand still cost others, and what a burst read too slowly loses",
     "heartbeat": "what it costs to know that idle connections are alive, lazily and by a timer each",
     "journal": "what durability costs: frames a second, and the wait for a commit",
+    "kv_layout": "where keys and values could lie: the time that attention takes, and the memory",
     "latency": "what the SDK's latency figures cost for each token, and in memory",
     "load": "what N patient users see: latency and throughput",
     "loop": "the server's processor time for a token, by thread, with the journal and without",

@@ -8,17 +8,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import fmean, median
 
+import attrs
 import trio
 from attrs import frozen
 
 from engine.peer import Ask, Connect
 from engine.workload import Request
 from figures import Answer, percentile
+from seedance_sdk import StageTiming
 
-__all__ = ["Arrivals", "MeasurementFailed", "arrivals", "burst", "figures_of_arrivals", "figures_of_burst"]
+__all__ = [
+    "STAGES",
+    "Arrivals",
+    "MeasurementFailed",
+    "arrivals",
+    "burst",
+    "figures_of_arrivals",
+    "figures_of_burst",
+    "medians",
+]
 
 Figures = dict[str, float]
+STAGES = (*(field.name for field in attrs.fields(StageTiming)), "client_ms")
+"""Of the time to the first token, as the server tells them; last what is left of the client's own count."""
 
 
 class MeasurementFailed(Exception):  # noqa: N818 - what happened
@@ -119,7 +133,24 @@ def figures_of_burst(answers: Sequence[Answer], tokens: int) -> Figures:
         "ttft_p99_ms": 1e3 * percentile(firsts, 0.99),
         # Gaps between pieces of several tokens are no gaps between tokens.
         "tokens_per_piece": len(answers) * tokens / sum(len(answer.arrivals_s) for answer in answers),
+        **_stages(answers),
     }
+
+
+def _stages(answers: Sequence[Answer]) -> Figures:
+    """Mean of each stage of the time to the first token, of whose mean they are the parts; none if not told."""
+    timings = [answer.timing for answer in answers if answer.timing is not None]
+    if len(timings) < len(answers):
+        return {}
+    *told, rest = STAGES
+    stages = {name: fmean(getattr(timing, name) for timing in timings) for name in told}
+    ttft = 1e3 * fmean(answer.first_token_s for answer in answers)
+    return {**stages, rest: ttft - sum(stages.values()), "ttft_mean_ms": ttft}
+
+
+def medians(figures: Sequence[Figures]) -> Figures:
+    """Condense what was measured several times within a round."""
+    return {name: median(each[name] for each in figures) for name in figures[0]}
 
 
 def figures_of_arrivals(found: Arrivals, tokens: int) -> Figures:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from engine.comparison import ARRIVALS, BURST, Measured, Spread, Verdict, ratio, spread, verdicts
+from engine.measurement import STAGES
 from engine.workload import TEXTS
 
 __all__ = ["markdown_table", "report"]
@@ -75,6 +76,22 @@ def _mode_table(
     return markdown_table(["streams, engine", *(heading for heading, _, _ in columns), "ours / it"], rows)
 
 
+def _stage_table(measured: Sequence[Measured], titles: Mapping[str, str]) -> str | None:
+    """Where the time to the first token goes, of the engines that tell; None if none was measured."""
+    rows = []
+    for streams in _levels(measured, BURST):
+        for peer in OURS:
+            ttft = spread(measured, peer, BURST, streams, "ttft_mean_ms")
+            stages = [spread(measured, peer, BURST, streams, name) for name in STAGES]
+            if ttft is None or None in stages:
+                continue
+            whole = sum(stage.median for stage in stages if stage)
+            cells = [f"{stage.median:.1f} ({stage.median / whole:.0%})" for stage in stages if stage]
+            rows.append([f"{streams:>3} {titles[peer]}", *cells, _cell(ttft, 1)])
+    heads = [name.removesuffix("_ms").replace("_", " ") for name in STAGES]
+    return markdown_table(["streams, engine", *heads, "TTFT mean ms"], rows) if rows else None
+
+
 def _verdict_row(verdict: Verdict) -> list[str]:
     target = verdict.target
     bound = f"≥ {target.least:g}" if target.least is not None else f"≤ {target.most:g}"
@@ -83,7 +100,7 @@ def _verdict_row(verdict: Verdict) -> list[str]:
 
 
 def report(measured: Sequence[Measured], titles: Mapping[str, str]) -> str:
-    """Return all tables: bursts, arrivals, targets.
+    """Return all tables: bursts, stages of the first token, arrivals, targets.
 
     Args:
         measured: All rounds.
@@ -94,6 +111,11 @@ def report(measured: Sequence[Measured], titles: Mapping[str, str]) -> str:
         parts += [
             "All streams at once; medians of the rounds (least..greatest); last: our tokens/s over theirs.",
             _mode_table(measured, titles, BURST, BURST_COLUMNS, "tokens_per_s"),
+        ]
+    if (stages := _stage_table(measured, titles)) is not None:
+        parts += [
+            "Where the time to the first token goes: ms, of the means of the bursts the median, and its share.",
+            stages,
         ]
     if _levels(measured, ARRIVALS):
         parts += [

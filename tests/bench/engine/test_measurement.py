@@ -15,10 +15,12 @@ from engine.measurement import (
     burst,
     figures_of_arrivals,
     figures_of_burst,
+    medians,
 )
 from engine.peer import Ask
 from engine.workload import Request
 from figures import Answer
+from seedance_sdk import StageTiming
 
 
 def answer(started_s: float, *arrivals_s: float, tokens: int | None = None) -> Answer:
@@ -38,6 +40,23 @@ def test_figures_of_a_burst_span_from_the_first_request_to_the_last_piece() -> N
 def test_figures_of_a_burst_tell_how_much_a_piece_holds() -> None:
     """Whoever sends four tokens at a time has long gaps, and these are not between tokens."""
     assert figures_of_burst([answer(0.0, 1.0, 2.0, tokens=8)], 8)["tokens_per_piece"] == 4
+
+
+def test_stages_of_the_first_token_add_up_to_it() -> None:
+    """What the server doesn't tell of is the client's and the way there; who tells nothing has no stages."""
+    told = [answer(0.0, 0.1, 0.2), answer(0.0, 0.2, 0.3)]
+    for each, queue_ms in zip(told, (10.0, 30.0), strict=True):
+        each.timing = StageTiming(queue_ms=queue_ms, prefill_ms=60.0, egress_ms=5.0)
+    figures = figures_of_burst(told, 2)
+    assert figures["ttft_mean_ms"] == pytest.approx(150)
+    assert figures["queue_ms"] == pytest.approx(20)
+    assert figures["client_ms"] == pytest.approx(150 - 20 - 60 - 5)
+    assert "queue_ms" not in figures_of_burst([*told, answer(0.0, 0.1, 0.2)], 2)
+
+
+def test_medians_condense_each_figure_by_itself() -> None:
+    """One hiccup of several turns doesn't decide a round."""
+    assert medians([{"a": 1.0, "b": 9.0}, {"a": 5.0, "b": 2.0}, {"a": 2.0, "b": 3.0}]) == {"a": 2.0, "b": 3.0}
 
 
 @pytest.mark.parametrize(

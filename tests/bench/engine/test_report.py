@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine.comparison import Measured
+from engine.measurement import STAGES
 from engine.report import markdown_table, report
 
 BURST = {
@@ -46,6 +47,17 @@ def test_report_says_which_targets_are_met_missed_and_open() -> None:
     assert "NOT MET" in rate
     assert "| met" in gap.replace("          met", "| met")
     assert "not measured" in llama
+
+
+def test_report_shows_where_the_time_to_the_first_token_goes() -> None:
+    """Each stage with its share, of the engine that tells."""
+    stages = dict.fromkeys(STAGES, 0.0) | {"queue_ms": 10.0, "prefill_ms": 30.0, "ttft_mean_ms": 40.0}
+    measured = [Measured("ours", "burst", 1, 1, {**BURST, **stages}), Measured("vllm", "burst", 1, 1, BURST)]
+    _, table = report(measured, TITLES).split("Where the time to the first token goes")
+    (row, *_) = [line for line in table.splitlines() if line.startswith("|   1 seedance")]
+    assert "10.0 (25%)" in row
+    assert "30.0 (75%)" in row
+    assert "Where the time" not in report(measured[1:], TITLES)
 
 
 def test_report_leaves_out_levels_at_which_an_engine_was_not_measured() -> None:

@@ -11,7 +11,7 @@ __all__ = ["chart"]
 
 WIDTH, HEIGHT = 840, 360
 LEFT, RIGHT, TOP, BOTTOM = 60, 20, 50, 50
-COLOURS = ("#2563eb", "#9ca3af", "#d97706", "#059669")
+COLOURS = ("#2563eb", "#93c5fd", "#d97706", "#6b7280", "#059669")
 STYLE = "text{font:12px sans-serif;fill:#111827}.small{font-size:10px}line{stroke:#d1d5db}"
 
 
@@ -44,9 +44,9 @@ def chart(measured: Sequence[Measured], titles: Mapping[str, str]) -> str:
         parts.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{mark:.0f}</text>')
     for index, (peer, title) in enumerate(titles.items()):
         colour = COLOURS[index % len(COLOURS)]
-        left = LEFT + 170 * index
-        parts.append(f'<rect x="{left}" y="16" width="12" height="12" fill="{colour}"/>')
-        parts.append(f'<text x="{left + 18}" y="26">{escape(title)}</text>')
+        left = LEFT + (WIDTH - LEFT - RIGHT) / len(titles) * index
+        parts.append(f'<rect x="{left:.0f}" y="16" width="12" height="12" fill="{colour}"/>')
+        parts.append(f'<text x="{left + 18:.0f}" y="26">{escape(title)}</text>')
         for place, streams in enumerate(levels):
             value = spread(measured, peer, BURST, streams, "tokens_per_s")
             if value is None:

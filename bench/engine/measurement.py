@@ -138,7 +138,7 @@ def figures_of_burst(answers: Sequence[Answer], tokens: int) -> Figures:
 
 
 def _stages(answers: Sequence[Answer]) -> Figures:
-    """Mean of each stage of the time to the first token, of whose mean they are the parts; none if not told."""
+    """Means of the stages of the time to the first token, which add up to its mean; none if none are told."""
     timings = [answer.timing for answer in answers if answer.timing is not None]
     if len(timings) < len(answers):
         return {}

@@ -114,7 +114,7 @@ def report(measured: Sequence[Measured], titles: Mapping[str, str]) -> str:
         ]
     if (stages := _stage_table(measured, titles)) is not None:
         parts += [
-            "Where the time to the first token goes: ms, of the means of the bursts the median, and its share.",
+            "Where the time to the first token goes: ms, medians over the rounds of means, and shares.",
             stages,
         ]
     if _levels(measured, ARRIVALS):

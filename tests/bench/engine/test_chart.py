@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from xml.etree import ElementTree as ET
 
-from engine.chart import chart
+from engine.chart import WIDTH, chart
 from engine.comparison import Measured
+from engine.peers import PEERS
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -22,6 +23,15 @@ def test_chart_is_an_svg_with_a_bar_for_each_median() -> None:
     ]
     _, low, _, high = bars(chart(measured, {"a": "A & B", "b": "C"}))
     assert high == 2 * low
+
+
+def test_chart_tells_all_engines_apart_within_its_width() -> None:
+    """Each has a colour of its own, and its name is in the picture."""
+    titles = {name: name for name in ("ours", "plain", *PEERS)}
+    svg = chart([], titles)
+    legend = [each for each in ET.fromstring(svg).iter(f"{SVG}rect") if each.get("height") == "12"]
+    assert len({each.get("fill") for each in legend}) == len(titles)
+    assert max(float(each.get("x", "0")) for each in legend) < WIDTH - 100
 
 
 def test_chart_is_sound_when_nothing_was_measured() -> None:

@@ -85,6 +85,7 @@ def parser() -> argparse.ArgumentParser:
         help="measure this peer where it runs already; repeatable",
     )
     add("--streams", type=_numbers, default=[1, 8, 32, 64, 128], help="levels (default 1,8,32,64,128)")
+    add("--every-level", action="store_true", help="slow peers too, where no target names them")
     add("--arrivals", type=_numbers, default=[32], help="levels while prompts arrive (default 32)")
     add("--texts", type=_texts, default=[], help=f"for one stream, of {','.join(TEXTS)} (default none)")
     add("--arrival-rate", type=float, default=2.0, help="prompts that arrive a second (default 2)")
@@ -181,6 +182,7 @@ def _compare(options: argparse.Namespace, model: Path) -> int:
             prompt_tokens=options.prompt_tokens,
             max_tokens=options.max_tokens,
             attachments=dict(options.attach),
+            every_level=options.every_level,
         )
         results = Results()
         try:

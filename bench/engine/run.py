@@ -67,6 +67,7 @@ class Plan:
         prompt_tokens: Tokens of each prompt.
         max_tokens: Tokens of each answer in a burst.
         attachments: Servers that run already, by the name of their peer.
+        every_level: Whether peers are measured at levels for which no target names them, too.
     """
 
     model: Path
@@ -80,6 +81,11 @@ class Plan:
     prompt_tokens: int
     max_tokens: int
     attachments: Mapping[str, Attachment]
+    every_level: bool = False
+
+    def includes(self, peer: Peer, streams: int) -> bool:
+        """Whether a peer is measured at a level."""
+        return self.every_level or not peer.levels or streams in peer.levels
 
 
 @define
@@ -186,7 +192,7 @@ async def compare(
             for mode, streams, job in _jobs(plan, number, tokenize):
                 for name in order(list(results.engines), number):
                     engine = results.engines[name]
-                    if engine.peer.levels and streams not in engine.peer.levels:
+                    if not plan.includes(engine.peer, streams):
                         continue
                     engine.wake()
                     await _warm(engine, f"{number} {streams} {mode}", plan, tokenize, 1)

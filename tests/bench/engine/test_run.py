@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from engine.run import order
+from pathlib import Path
+
+import pytest
+
+from engine.peers import PEERS
+from engine.run import Plan, order
 
 
 def test_order_lets_each_engine_go_first_in_turn() -> None:
@@ -12,3 +17,25 @@ def test_order_lets_each_engine_go_first_in_turn() -> None:
         ["b", "c", "a"],
         ["c", "a", "b"],
     ]
+
+
+@pytest.mark.parametrize("every_level", [False, True])
+def test_plan_leaves_slow_peers_out_where_no_target_names_them(every_level: bool) -> None:
+    """Unless all levels are asked for: what isn't needed for a verdict takes most of the time."""
+    plan = Plan(
+        model=Path("model"),
+        cores=[0],
+        levels=[1, 32],
+        arrival_levels=[],
+        texts=[],
+        arrival_rate=1.0,
+        rounds=1,
+        first_round=1,
+        prompt_tokens=60,
+        max_tokens=48,
+        attachments={},
+        every_level=every_level,
+    )
+    assert plan.includes(PEERS["transformers"], 32)
+    assert plan.includes(PEERS["transformers"], 1) is every_level
+    assert plan.includes(PEERS["vllm"], 1)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 
 from attrs import define
 
@@ -85,8 +84,8 @@ class Backlog:
         """Notes that a message was sent."""
         if entry.sequence_id != sequence_id:
             entry.sequence_id = sequence_id
-            with suppress(ValueError):
-                self._sent.remove(entry)  # an EVENT under its number of before
+            if entry in self._sent:  # an EVENT under its number of before
+                self._sent.remove(entry)
             self._sent.append(entry)
             if len(self._sent) > self._limit:
                 self._sent.remove(next(filter(self._is_dispensable, self._sent)))

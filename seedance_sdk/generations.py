@@ -121,7 +121,7 @@ class Generations:
         """
         match event:
             case Delta() | Flush() | Error():
-                self._deliver(event)
+                self.deliver(event)
             case Accepted():
                 self._accepted(event, session_id)
                 return not event.replayed
@@ -163,7 +163,12 @@ class Generations:
             if isinstance(event, Flow):
                 generation.times.held_back(event.action is not FlowAction.RUN)
 
-    def _deliver(self, frame: Frame) -> None:
+    def deliver(self, frame: Frame) -> None:
+        """Gives a frame to its generation, if that is still there.
+
+        Raises:
+            ProtocolError: The server sent more than it may.
+        """
         generation = self._streams.get(frame.stream_id)
         if generation is None:
             return

@@ -39,8 +39,8 @@ class LinkOwner(Protocol):
     def needed(self) -> int:
         """How many requests and streams need a connection."""
 
-    def handle(self, event: object) -> None:
-        """Takes what the server said.
+    def handle(self, event: object) -> bool:
+        """Takes what the server said; returns whether that was of use to somebody.
 
         Raises:
             ProtocolError: It may not have.
@@ -219,8 +219,12 @@ class Link:
                 self._outbox.wake()
 
     def _drain(self) -> None:
+        progress = False
         while (event := self._core.next_event()) is not None:
-            self._owner.handle(event)
+            if self._owner.handle(event) and not progress:
+                progress = True  # once is enough for all that came together
+                self._outage.note_progress()
+                self._route.place.circuit.progressed(self._attempt)
 
     def note_welcome(self) -> None:
         """The server has greeted."""
@@ -232,11 +236,6 @@ class Link:
         self._outbox.open()
         self.opened.set()
         self._greeted.set()
-
-    def note_progress(self) -> None:
-        """The session did something of use."""
-        self._outage.note_progress()
-        self._route.place.circuit.progressed(self._attempt)
 
     def _end(self, error: SeedanceError) -> None:
         """Notes why the connection ended, or must; the first reason counts, the others follow from it."""

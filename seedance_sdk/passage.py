@@ -23,10 +23,10 @@ T = TypeVar("T")
 class Passage(Protocol):
     """Calls from an async face into trio."""
 
-    async def call(
+    def call(
         self, function: Callable[[], Awaitable[T]], *, undo: Callable[[T], object] | None = None
-    ) -> T:
-        """Awaits ``function()``.
+    ) -> Awaitable[T]:
+        """Awaits ``function()``, when it is awaited itself.
 
         Args:
             function: What to do, on trio.
@@ -42,14 +42,14 @@ class Passage(Protocol):
 class TrioPassage:
     """There is none: the caller is where the sessions are."""
 
-    async def call(
+    def call(
         self,
         function: Callable[[], Awaitable[T]],
         *,
         undo: Callable[[T], object] | None = None,  # noqa: ARG002 - who is cancelled here gets no result
-    ) -> T:
-        """Awaits ``function()``; see `Passage`."""
-        return await function()
+    ) -> Awaitable[T]:
+        """Returns ``function()``; see `Passage`."""
+        return function()
 
     def read(self, function: Callable[[], T]) -> T:
         """Returns ``function()``; see `Passage`."""

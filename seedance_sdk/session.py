@@ -336,12 +336,12 @@ class Session:
         if not generation.ended:
             self._core.cancel(generation.stream_id)
 
-    def handle(self, event: object) -> None:
+    def handle(self, event: object) -> bool:
         """Takes one event; see `LinkOwner`."""
-        progress = False
         match event:
             case Delta():  # nearly all of them
-                progress = self._generations.handle(event, self.id)
+                self._generations.deliver(event)
+                return True
             case Welcome():
                 self._begin(event)
             case GoAway():
@@ -349,13 +349,12 @@ class Session:
             case StreamLost():
                 self._generations.lose(event, self._link.ended_by)
             case Checkpoint():
-                progress = self.reports.note_checkpoint()
+                return self.reports.note_checkpoint()
             case Refused() if self.reports.refused(event):
-                progress = True
+                return True
             case _:
-                progress = self._generations.handle(event, self.id)
-        if progress:
-            self._link.note_progress()
+                return self._generations.handle(event, self.id)
+        return False
 
     def _begin(self, welcome: Welcome) -> None:
         if self._lost_at is not None:

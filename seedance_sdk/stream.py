@@ -44,7 +44,7 @@ class AsyncStream(StreamFace):
         return self
 
     async def __anext__(self) -> Chunk:
-        chunk = await self.receive()
+        chunk = await self._passage.call(self._reading.receive, undo=self._reading.put_back)  # as `receive`
         if chunk is None:
             raise StopAsyncIteration
         return chunk

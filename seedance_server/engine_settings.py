@@ -94,8 +94,8 @@ class EngineSettings:
         "auto",
         "--deterministic",
         "WHEN",
-        "whether output must not depend on what else runs: on refuses to start where a test finds that it "
-        "does, auto says so, off takes no trouble",
+        "whether output must not depend on what else runs: on pads what PyTorch computes until it does not, and "
+        "refuses to start where a test finds that it does; auto says so; off takes no trouble",
         choices=("auto", "on", "off"),
     )
     cuda_graphs: str = _model(

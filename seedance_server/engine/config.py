@@ -63,8 +63,9 @@ class EngineConfig:
         session_kv_ttl_s: For so many seconds the blocks of a session's newest turn go after all others, when
             room is needed. 300: people read and write that long.
         max_context: Longest prompt plus answer in tokens. None: what the model allows.
-        deterministic: "on" to refuse to serve where output depends on what else runs, "auto" to take the
-            trouble and say whether it was enough, "off" to take none: no row of padding for a lonely row.
+        deterministic: "on" to take whatever trouble keeps output from depending on what else runs (see
+            `padding.py`: on PyTorch's kernels it costs time, on the native ones nothing), and to refuse to serve
+            where it was not enough; "auto" to pad a lonely row and say whether that was enough; "off" for none.
         speculative_tokens: Longest draft that is run along with a sequence's last token, where the batch is
             small and the text repeats itself; 0 for none. 7 make a step of 8 rows, which costs little more
             than one of a single row.

@@ -25,7 +25,8 @@ from seedance_server.engine.attention import STEP_ARGUMENT
 from seedance_server.engine.batch import Batch, Chunk
 from seedance_server.engine.device_errors import device_errors
 from seedance_server.engine.errors import CaptureFailed, GraphsUnavailable
-from seedance_server.engine.kv_cache import LENGTH_MULTIPLE, KvCache
+from seedance_server.engine.kv_cache import KvCache
+from seedance_server.engine.padding import USUAL, rounded_up
 from seedance_server.engine.streams import Graph, Streams
 
 __all__ = ["DecodeGraphs", "GraphSizes"]
@@ -51,7 +52,7 @@ class GraphSizes:
     @classmethod
     def up_to(cls, rows: int, length: int, *, least_rows: int = 1) -> Self:
         """Doubling sizes that end at these, the length rounded up as the cache's reads are."""
-        longest = max(_SHORTEST, -(-length // LENGTH_MULTIPLE) * LENGTH_MULTIPLE)
+        longest = max(_SHORTEST, rounded_up(length, USUAL.positions))
         return cls(tuple(_doubling(least_rows, max(rows, least_rows))), tuple(_doubling(_SHORTEST, longest)))
 
     def of(self, rows: int, length: int) -> tuple[int, int] | None:

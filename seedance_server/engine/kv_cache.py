@@ -13,21 +13,20 @@ repeats the last position under the mask, so stale memory can't leak, not even a
 
 from collections.abc import Iterable
 from math import ceil
-from typing import Self, TypedDict
+from typing import NotRequired, Self, TypedDict, TypeVar
 
 import torch
 from attrs import frozen
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import pad, scaled_dot_product_attention
 
 from seedance_server.engine.batch import Batch, Chunk
 from seedance_server.engine.errors import InsufficientMemory
+from seedance_server.engine.padding import USUAL, Padding, rounded_up
 from seedance_server.engine.streams import Streams
 
-__all__ = ["LENGTH_MULTIPLE", "CacheOptions", "KvCache", "KvGeometry", "KvStep"]
+__all__ = ["CacheOptions", "KvCache", "KvGeometry", "KvStep"]
 
-LENGTH_MULTIPLE = 64
-"""Reads are padded to a multiple of this. Then the kernel's blocking, and with it the rounding of a
-sequence's result, doesn't depend on how long its neighbours are."""
+_Position = TypeVar("_Position", int, torch.Tensor)
 
 
 @frozen
@@ -110,6 +109,7 @@ class CacheOptions(TypedDict):
     longest_chunk: int
     device: torch.device
     streams: Streams
+    padding: NotRequired[Padding]
 
 
 class KvCache:
@@ -122,8 +122,10 @@ class KvCache:
         longest_chunk: Most tokens of one sequence in one step.
         device: Where the tensors live.
         streams: Carries index tensors to the device.
+        padding: What the shapes of reads are rounded up to.
 
     Attributes:
+        padding: The same.
         rings: For each group of layers the length of its ring in blocks, or None.
         places: For each layer its (group, plane).
         kinds: For each kind of layer its groups, which are adjacent, its window and its ring.
@@ -140,7 +142,9 @@ class KvCache:
         longest_chunk: int,
         device: torch.device,
         streams: Streams,
+        padding: Padding = USUAL,
     ) -> None:
+        self.padding = padding
         self.block_size = block_size
         self.rings = geometry.rings(block_size, longest_chunk)
         self.places = geometry.places
@@ -182,7 +186,8 @@ class KvCache:
         """
         kinds = []
         for table, (_, window, ring) in zip(tables, self.kinds, strict=True):
-            reach = length if window is None else min(length, _padded(window))
+            # From where reading begins up to a row are as many as a window has, and what lies before it.
+            reach = length if window is None else min(length, self._padded(window + self.padding.begins - 1))
             kinds.append(_KindPlan(*self._plan_singles(table, positions[:, None], window, ring, reach), ()))
         return KvStep.of(self, len(positions), kinds)
 
@@ -213,8 +218,10 @@ class KvCache:
         if batch.singles:
             tables = self._tables(batch.singles, groups)
             position = self._streams.upload(torch.tensor([chunk.start for chunk in batch.singles]))
-            longest = max(chunk.start for chunk in batch.singles) + 1
-            length = _padded(longest if window is None else min(longest, window))
+            begins = (self._begin(_first_seen(chunk.start, window)) for chunk in batch.singles)
+            length = self._padded(
+                max(chunk.start + 1 - begin for chunk, begin in zip(batch.singles, begins, strict=True))
+            )
             write, singles = self._plan_singles(tables, position[:, None], window, ring, length)
             writes.append(write)
         spans = []
@@ -222,14 +229,16 @@ class KvCache:
         for chunk in batch.spans:
             tables = self._tables((chunk,), groups)
             stop = chunk.start + chunk.count
-            first = 0 if window is None else max(0, chunk.start - window + 1)
-            position = torch.arange(chunk.start, stop, device=self._device)[:, None]
-            reach = torch.arange(first, first + _padded(stop - first), device=self._device)
+            first = _first_seen(chunk.start, window)
+            begin = self._begin(first)
+            reach = torch.arange(begin, begin + self._padded(stop - begin), device=self._device)
+            queries = rounded_up(chunk.count, self.padding.queries)
+            position = torch.arange(chunk.start, chunk.start + queries, device=self._device)[:, None]
             seen = reach <= position
             if window is not None:
                 seen &= reach > position - window
-            writes.append(self._slots(tables, position.T, ring))
-            slots = self._slots(tables, reach[None].clamp(max=stop - 1), ring)
+            writes.append(self._slots(tables, position[: chunk.count].T, ring))
+            slots = self._slots(tables, reach[None].clamp(first, stop - 1), ring)
             spans.append(_Read(row, chunk.count, len(reach), slots, self._mask(seen)))
             row += chunk.count
         return _KindPlan(torch.cat(writes, dim=1), singles, tuple(spans))
@@ -239,10 +248,17 @@ class KvCache:
     ) -> tuple[torch.Tensor, _Read]:
         """Where rows at `position` [rows, 1] write, and what they read: `length` positions each."""
         first = torch.zeros_like(position) if window is None else (position - window + 1).clamp_(min=0)
-        reach = first + torch.arange(length, device=position.device)
-        slots = self._slots(tables, torch.minimum(reach, position), ring)
-        read = _Read(0, len(position), length, slots, self._mask(reach <= position))
+        reach = self._begin(first) + torch.arange(length, device=position.device)
+        slots = self._slots(tables, reach.clamp(first, position), ring)
+        read = _Read(0, len(position), length, slots, self._mask((reach >= first) & (reach <= position)))
         return self._slots(tables, position, ring), read
+
+    def _begin(self, first: _Position) -> _Position:
+        """Where a read begins that needs what is at `first` and behind it."""
+        return first // self.padding.begins * self.padding.begins
+
+    def _padded(self, length: int) -> int:
+        return rounded_up(length, self.padding.positions)
 
     def _mask(self, seen: torch.Tensor) -> torch.Tensor:
         # The smallest number, not -inf: a kernel's block that is masked whole must not come to inf - inf.
@@ -306,8 +322,7 @@ class KvStep:
                 part.view(read.rows, read.length, heads, -1).transpose(1, 2)
                 for part in self._cache.gather(plane, read.slots[index])
             )
-            mask = read.mask[:, None, None]
-            result = scaled_dot_product_attention(wanted, key, value, attn_mask=mask, scale=scaling)
+            result = self._attend(wanted, key, value, read.mask[:, None, None], scaling)
             out[: read.rows] = result.reshape(read.rows, heads * shared, -1)
         for read in kind.spans:
             span = slice(read.first_row, read.first_row + read.rows)
@@ -316,10 +331,24 @@ class KvStep:
                 part.transpose(0, 1)[:, None].expand(-1, shared, -1, -1)
                 for part in self._cache.gather(plane, read.slots[index])
             )
-            result = scaled_dot_product_attention(wanted, key, value, attn_mask=read.mask, scale=scaling)
+            result = self._attend(wanted, key, value, read.mask, scaling)
             out[span] = result.flatten(0, 1).transpose(0, 1)
         return out[None]
 
+    def _attend(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        mask: torch.Tensor,
+        scaling: float | None,
+    ) -> torch.Tensor:
+        """Attention of [any, any, rows, key dim] rows, padded to as many as the cache's padding wants."""
+        rows = query.shape[2]
+        padded = pad(query, (0, 0, 0, rounded_up(rows, self._cache.padding.queries) - rows))
+        result = scaled_dot_product_attention(padded, key, value, attn_mask=mask, scale=scaling)
+        return result[:, :, :rows]
 
-def _padded(length: int) -> int:
-    return ceil(length / LENGTH_MULTIPLE) * LENGTH_MULTIPLE
+
+def _first_seen(position: int, window: int | None) -> int:
+    return 0 if window is None else max(0, position - window + 1)

@@ -2,9 +2,9 @@
 
 All rows of a step stand side by side in one batch of one, whatever sequences they belong to; the stock model
 sees ordinary hidden states and our attention keeps the sequences apart. The invariant: a sequence's logits
-follow from its own tokens, but for rounding. Libraries switch to another kernel, with other rounding, for a
-single row: a lonely one gets idle neighbours, as many as its backend needs. Whether that is enough to have
-the same bits in any company, `invariance.py` tells. Where there are recorded steps, those that can be are.
+follow from its own tokens, but for rounding. Libraries switch to another kernel, with other rounding, for few
+rows: those get idle neighbours, as many as the padding says. Whether that is enough to have the same bits in
+any company, `invariance.py` tells. Where there are recorded steps, those that can be are.
 """
 
 import torch
@@ -17,6 +17,7 @@ from seedance_server.engine.device_errors import device_errors
 from seedance_server.engine.errors import GraphsUnavailable
 from seedance_server.engine.kv_cache import KvCache
 from seedance_server.engine.model_loader import LoadedModel
+from seedance_server.engine.padding import USUAL, Padding, choose_padding
 from seedance_server.engine.streams import Streams
 
 __all__ = ["ModelRunner", "open_runner"]
@@ -29,7 +30,7 @@ class ModelRunner:
         loaded: The model.
         cache: Where its keys and values are kept.
         streams: Those of its device.
-        least_rows: Fewest rows of a forward pass; None for what the backend needs to round alike.
+        padding: To how many rows a forward pass is padded.
         graphs: Recorded steps of this model and cache.
 
     Attributes:
@@ -42,11 +43,11 @@ class ModelRunner:
         cache: KvCache,
         streams: Streams,
         *,
-        least_rows: int | None = None,
+        padding: Padding = USUAL,
         graphs: DecodeGraphs | None = None,
     ) -> None:
         self._model = loaded.model
-        self._least_rows = loaded.backend.least_rows if least_rows is None else least_rows
+        self._padding = padding
         self._cache = cache
         self._streams = streams
         self.graphs = graphs
@@ -82,7 +83,7 @@ class ModelRunner:
             wanted += range(len(ids) - chunk.sampled_rows, len(ids))
         sampled = len(wanted)
         for padded in (ids, positions, wanted):
-            padded.extend([0] * (self._least_rows - len(padded)))
+            padded.extend([0] * (self._padding.padded_rows(len(padded)) - len(padded)))
         upload = self._streams.upload
         logits: torch.Tensor = self._model(
             input_ids=upload(torch.tensor([ids])),
@@ -113,6 +114,12 @@ def open_runner(
     records = config.cuda_graphs == "on" or (config.cuda_graphs == "auto" and loaded.device.type == "cuda")
     if obstacle := loaded.backend.graph_obstacle if records else None:
         raise GraphsUnavailable(obstacle)
+    padding = choose_padding(
+        config.deterministic,
+        least_rows=loaded.backend.least_rows,
+        threads=config.threads or torch.get_num_threads(),
+        is_cpu=loaded.device.type == "cpu",
+    )
     cache = loaded.backend.open_cache(
         loaded.geometry,
         total_blocks=blocks + records,  # one for rows of padding
@@ -120,17 +127,17 @@ def open_runner(
         longest_chunk=config.prefill_budget_tokens,
         device=loaded.device,
         streams=streams,
+        padding=padding,
     )
-    least_rows = 1 if config.deterministic == "off" else loaded.backend.least_rows
     graphs = None
     if records:
         graphs = DecodeGraphs(
             loaded.model,
             cache,
             streams,
-            sizes=GraphSizes.up_to(config.max_sequences, context, least_rows=least_rows),
+            sizes=GraphSizes.up_to(config.max_sequences, context, least_rows=padding.least_rows),
             vocab_size=loaded.vocab_size,
             device=loaded.device,
             padding_block=blocks,
         )
-    return ModelRunner(loaded, cache, streams, least_rows=least_rows, graphs=graphs)
+    return ModelRunner(loaded, cache, streams, padding=padding, graphs=graphs)

@@ -6,6 +6,7 @@ from seedance_server.engine import invariance
 from seedance_server.engine.block_pool import BlockPool
 from seedance_server.engine.errors import NotDeterministic
 from seedance_server.engine.invariance import find_variation
+from seedance_server.engine.model_loader import load_model
 from seedance_server.engine.sequence import FinishReason
 from tests.engine.driving import (
     NEW_TOKENS,
@@ -88,7 +89,9 @@ def test_engine_serves_in_spite_of_dependence_unless_told_otherwise(load_tiny, m
     with pytest.raises(NotDeterministic, match="it is Monday"):
         on.prove_invariance()
     assert "nothing else was asked for" in off.prove_invariance()
-    assert [engine._runner._least_rows for engine in (auto, on, off)] == [2, 2, 1]
+    threads = torch.get_num_threads()
+    rows = [engine._runner._padding.padded_rows(1) for engine in (auto, on, off)]
+    assert rows == [2, 4 * threads, 1]
     monkeypatch.setattr(invariance, "find_variation", lambda *_, **__: None)
     assert "doesn't depend" in on.prove_invariance()
 
@@ -214,3 +217,33 @@ def test_engine_answers_the_same_when_prefixes_are_shared_and_evicted_in_mid_use
     statistics = scarce.statistics()
     assert statistics.preemptions > 0
     assert statistics.reused_tokens > 0
+
+
+# ---- to the bit, where it is asked for
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_torch_path_gives_the_same_bits_in_any_company_when_told_to(kind, dtype, tiny_directory):
+    """Alone, among others, in chunks and after losing its blocks logits are the same, beyond a window too."""
+    model = load_model(str(tiny_directory(kind)), dtype=dtype, kernels="torch")
+
+    def answers(only=None, **settings):
+        prompts = [tuple(3 + (7 * n + 3 * i) % 380 for i in range(1 + 93 * n % 300)) for n in range(6)]
+        requests = [
+            make_request(n, prompt, max_tokens=20, logprobs=True)
+            for n, prompt in enumerate(prompts)
+            if only in (None, n)
+        ]
+        engine = make_engine(model, deterministic="on", **settings)
+        found = drive(engine, requests)
+        return {n: (answer.token_ids, answer.logprobs) for n, answer in found.items()}, engine.statistics()
+
+    together, _ = answers()
+    chunked, _ = answers(prefill_budget_tokens=23, max_sequences=4)
+    scarce, statistics = answers(prefill_budget_tokens=64, blocks=120 if kind == "gemma3" else 90)
+    assert statistics.preemptions > 0
+    assert chunked == together == scarce
+    alone, _ = answers(3)
+    assert alone[3] == together[3]

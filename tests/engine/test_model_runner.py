@@ -7,6 +7,7 @@ from seedance_server.engine.block_pool import BlockPool
 from seedance_server.engine.errors import OutOfDeviceMemory
 from seedance_server.engine.kv_cache import KvCache
 from seedance_server.engine.model_runner import ModelRunner
+from seedance_server.engine.padding import USUAL, Padding
 from seedance_server.engine.sampling_params import SamplingParams
 from seedance_server.engine.sequence import GenerationRequest, Sequence
 from seedance_server.engine.streams import CpuStreams
@@ -16,12 +17,12 @@ from tests.tiny_models import KINDS
 class _Rig:
     """A runner with a pool; sequences get their blocks as they are made."""
 
-    def __init__(self, loaded):
+    def __init__(self, loaded, padding=USUAL):
         streams = CpuStreams(lambda: 0.0)
         sizes = {"total_blocks": 200, "block_size": 4, "longest_chunk": 64}
         cache = KvCache(loaded.geometry, **sizes, device=loaded.device, streams=streams)
         self.pool = BlockPool(total=200, block_size=4, rings=cache.rings)
-        self.runner = ModelRunner(loaded, cache, streams)
+        self.runner = ModelRunner(loaded, cache, streams, padding=padding)
 
     def sequence(self, ids):
         request = GenerationRequest(id=0, prompt_ids=tuple(ids), params=SamplingParams(), arrival_s=0.0)
@@ -70,9 +71,9 @@ class _RowSpy:
         return self.model(**arguments)
 
 
-def test_runner_never_runs_a_single_row(load_tiny):
-    """One row takes another kernel with other rounding: a sequence alone must compute as beside others."""
-    rig = _Rig(load_tiny("qwen2"))
+def test_runner_pads_rows_and_wanted_logits(load_tiny):
+    """Few rows take another kernel with other rounding: a sequence alone must compute as beside others."""
+    rig = _Rig(load_tiny("qwen2"), Padding(least_rows=2))
     rig.runner._model = spy = _RowSpy(rig.runner._model)
     assert rig.run((rig.sequence([5]), 1)).shape == (1, 384)
     assert spy.rows == [(2, 2)]

@@ -85,7 +85,7 @@ class EngineSettings:
         "(default: twice what the answers alone take, longer where many prompts wait for few answers)",
     )
     speculative_tokens: int = _model(
-        7,
+        15,
         "--speculative-tokens",
         "N",
         "most tokens that an answer which repeats itself runs ahead, 0 for none; the tokens are the same",

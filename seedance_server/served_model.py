@@ -180,6 +180,8 @@ def load_served_model(config: Config, progress: Progress) -> ServedModel:
     progress("looking whether output depends on what else runs")
     invariance = engine.prove_invariance()
     progress(invariance)
+    if config.speculative_tokens:
+        progress(engine.measure_steps())
     # By the model's context: what the KV pool allows below that, the engine refuses with its own reason.
     longest = min(model.context_length, config.max_context_tokens or model.context_length)
     encoder = PromptEncoder(model.tokenizer, context_length=longest)

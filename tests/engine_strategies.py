@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 from hypothesis import strategies as st
+
+from seedance_server.engine.step_cost import StepCost
+
+
+def _cost_of_increments(increments: list[tuple[int, float]]) -> StepCost:
+    rows = accumulate((more for more, _ in increments), initial=1)
+    costs = accumulate((dearer for _, dearer in increments), initial=1.0)
+    return StepCost(tuple(zip(rows, costs, strict=True)))
+
 
 # ---- engine: text
 
@@ -108,6 +119,18 @@ score_steps = st.lists(st.integers(0, 12), min_size=2, max_size=40)
 
 few_tokens = st.lists(st.integers(0, 2), max_size=60)
 """Token ids of an answer that repeats itself, now and then."""
+
+answers_beside_prompts = st.lists(
+    st.tuples(st.lists(st.integers(0, 3), max_size=30), st.lists(st.integers(0, 3), min_size=2, max_size=60)),
+    min_size=1,
+    max_size=4,
+)
+"""Sequences side by side: prompts and answers of so few tokens that guesses are right at times."""
+
+step_costs = st.lists(
+    st.tuples(st.integers(1, 12), st.floats(0, 2, allow_subnormal=False)), min_size=1, max_size=5
+).map(_cost_of_increments)
+"""What steps cost by their rows: from the first point on so many rows further and so much dearer."""
 
 truncations = st.fixed_dictionaries(
     {

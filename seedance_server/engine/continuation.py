@@ -8,11 +8,25 @@ the characters and stop strings that are half there. Nothing else is kept, so th
 It costs what detokenising costs, some 10 microseconds a token. It knows no journal and no model.
 """
 
-from seedance_server.engine.errors import ContinuationMismatch
+from seedance_server.engine.errors import ContinuationMismatch, InvalidParameter
 from seedance_server.engine.generation import Generation
-from seedance_server.engine.sequence import SequenceOutput
+from seedance_server.engine.sequence import GenerationRequest, SequenceOutput
 
-__all__ = ["take_up"]
+__all__ = ["check_ids", "take_up"]
+
+
+def check_ids(request: GenerationRequest, vocab_size: int) -> None:
+    """Refuse tokens that the model doesn't have.
+
+    Raises:
+        InvalidParameter: In the prompt.
+        ContinuationMismatch: In what was generated: by another model, then.
+    """
+    if not 0 <= min(request.prompt_ids) <= max(request.prompt_ids) < vocab_size:
+        raise InvalidParameter("token_ids", f"must be from 0 to {vocab_size - 1}")
+    generated = request.generated_ids
+    if generated and not 0 <= min(generated) <= max(generated) < vocab_size:
+        raise ContinuationMismatch(f"it holds tokens beyond the {vocab_size} of this one")
 
 
 def take_up(generation: Generation) -> SequenceOutput | None:

@@ -17,12 +17,11 @@ from seedance_server.engine.acceptance import Acceptance
 from seedance_server.engine.batch import Batch
 from seedance_server.engine.block_pool import BlockPool
 from seedance_server.engine.config import EngineConfig
-from seedance_server.engine.continuation import take_up
+from seedance_server.engine.continuation import check_ids, take_up
 from seedance_server.engine.device_errors import device_errors
 from seedance_server.engine.engine_statistics import EngineStatistics
 from seedance_server.engine.errors import (
     ContextLengthExceeded,
-    ContinuationMismatch,
     InvalidParameter,
     KvCapacityExceeded,
     OutOfDeviceMemory,
@@ -48,6 +47,7 @@ from seedance_server.engine.sequence import (
 )
 from seedance_server.engine.speculation import Speculation
 from seedance_server.engine.step_limit import StepLimit
+from seedance_server.engine.step_trial import measure_step_cost
 from seedance_server.engine.streams import open_streams
 
 __all__ = ["Engine"]
@@ -120,6 +120,7 @@ class Engine:
         self._arrivals = 0
         self._step_s = 0.0  # what the last one took
         self._acceptance = Acceptance(model.tokenizer.decode)
+        self._prompt_rows = 0  # of the last step: those that the next one will presumably have
         self._steps = self._computed_tokens = 0
 
     def describe_pool(self) -> str:
@@ -158,6 +159,14 @@ class Engine:
             return None
         with self._streams.compute():
             return self._runner.graphs.warm_up(must=self._config.cuda_graphs == "on")
+
+    def measure_steps(self) -> str:
+        """Learn what rows cost, for drafts; at the same time as `prove_invariance`, with a line as well."""
+        longest = self._config.prefill_budget_tokens
+        with self._streams.compute():
+            cost = measure_step_cost(self._runner, self._pool, self._streams, longest_chunk=longest)
+        self._speculation.cost = cost
+        return f"a step of 8 rows takes {cost.of(8):.2f} times as long as one of a single row"
 
     def bind_thread(self) -> None:
         """Set torch's threads for the calling thread; call it once on the one that will call `step`."""
@@ -212,7 +221,8 @@ class Engine:
         if request.id in self._generations:
             raise ValueError(f"sequence {request.id} hasn't ended yet")
         try:
-            self._check_ids(request)
+            self.check(len(request.prompt_ids), request.params)
+            check_ids(request, self._model.vocab_size)
             generation = self._make_generation(request)
             ended = take_up(generation)
         except RequestError as error:
@@ -261,7 +271,7 @@ class Engine:
                 undefined: report the error to every sequence and make a new engine.
         """
         outputs, self._ended = self._ended, []
-        self._speculation.propose(self._scheduler.running)
+        self._speculation.propose(self._scheduler.running, self._prompt_rows)
         batch = self._scheduler.schedule()
         if batch.chunks:
             outputs += self._run_what_fits(batch)
@@ -343,7 +353,8 @@ class Engine:
         self._computed_tokens += batch.tokens
         now = self._clock()
         self._step_s = now - started
-        self._prefill_budget.note(len(rows), batch.tokens - len(rows), self._step_s)
+        self._prompt_rows = batch.tokens - len(rows)
+        self._prefill_budget.note(len(rows), self._prompt_rows, self._step_s)
         return self._postprocess(batch, sampled, forward_end, now)
 
     def _postprocess(
@@ -360,15 +371,6 @@ class Engine:
             if output.finish is not None:
                 self._forget(generation)
         return outputs
-
-    def _check_ids(self, request: GenerationRequest) -> None:
-        self.check(len(request.prompt_ids), request.params)
-        vocab_size = self._model.vocab_size
-        if not 0 <= min(request.prompt_ids) <= max(request.prompt_ids) < vocab_size:
-            raise InvalidParameter("token_ids", f"must be from 0 to {vocab_size - 1}")
-        generated = request.generated_ids
-        if generated and not 0 <= min(generated) <= max(generated) < vocab_size:
-            raise ContinuationMismatch(f"it holds tokens beyond the {vocab_size} of this one")
 
     def _make_generation(self, request: GenerationRequest) -> Generation:
         params = request.params

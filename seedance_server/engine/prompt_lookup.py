@@ -1,39 +1,87 @@
 """Guesses an answer's next tokens from where its last ones stood before, in its prompt or in itself.
 
-Code, lists and quotations repeat what stands above them; a story doesn't. So a guess costs a lookup, and one
-that is tried and fails makes the next ones rarer and shorter: after ever more steps, up to `_LONGEST_REST`.
-The invariant: a guess is only ever a guess. It changes how many tokens a step may bring, never which.
+Code, lists and quotations repeat what stands above them; a story does so less. Three things are guessed from:
 
-Pure Python; it knows neither model nor batch.
+- the place whose tokens agree longest with the last ones, found as zlib finds its matches, by a chain of
+  places for each pair of tokens; failing that, the last place of the last token alone;
+- the text that went along so far, after one or a few tokens that differ: lists and edited text go on as
+  before behind a new word;
+- what stood instead, when that text last had the token that it has now: a name or a number that has changed
+  changes again.
+
+How likely a guess is depends on its kind: how long the agreement is, whether other places go on alike. Of
+each kind it is counted how often it was right in this answer, for every token, whether or not the guess was
+ever run: nothing has to be tried to be known. The likeliest guess is the one that is made.
+
+The invariant: a guess is only ever a guess. It changes how many tokens a step may bring, never which. Pure
+Python; it knows neither model nor batch, nor what a guess costs.
 """
 
 from collections.abc import Sequence
 
+from attrs import frozen
+
 __all__ = ["PromptLookup"]
 
-_NGRAM = 3
-"""Tokens that must agree; fewer guess wrong more often, more miss a first repetition. Picked."""
-_FIRST_GUESS = 3  # tokens; a good guess doubles the next one
-_LONGEST_REST = 64  # steps
-_LOOKBACK = 8192  # tokens of a prompt that are indexed, so that a long one costs no more; picked
+_PLACES = 8  # of the same pair that are looked at
+_LONGEST = 16  # agreement that is looked for, in tokens
+_BOUNDS = (1, 2, 3, 5, 8, 15)  # of agreement: between two of them it is of one kind
+_BACK = 8  # tokens of the text that goes along that are compared with the last ones
+_LOOKBACK = 8192  # tokens of a prompt that are looked at, so that a long one costs no more; picked
+_WARM = 64  # the last ones of the prompt, from which on it is known what goes along
+_AT_ONCE = 1024  # tokens that one call reads: about a millisecond
+_WEIGHT = 3.0  # counts that each kind begins with; picked
+_MEMORY = 0.97  # of the counts at each new one, for a text may change its ways; picked
+_LEAST_CHANCE = 0.05  # of a guess: less isn't worth looking for
+
+_Kind = tuple[str, int, int]
+
+_AGAIN = (
+    (0.31, 0.31, 0.31),
+    (0.41, 0.19, 0.89),
+    (0.63, 0.31, 0.82),
+    (0.70, 0.60, 0.95),
+    (0.88, 0.65, 0.96),
+    (0.92, 0.87, 0.99),
+    (0.97, 0.94, 0.995),
+)
+_ALONG = ((0.02, 0.02), (0.06, 0.28), (0.40, 0.40), (0.40, 0.62), (0.50, 0.98))
+_INSTEAD = ((0.06,),)
+_USUAL: dict[_Kind, float] = {
+    (name, first, second): chance
+    for name, table in (("again", _AGAIN), ("along", _ALONG), ("instead", _INSTEAD))
+    for first, chances in enumerate(table)
+    for second, chance in enumerate(chances)
+}
+"""How often a guess of each kind is right: by how long the agreement is and whether no other, not every or
+every place goes on alike; by how many of the last tokens agree with the text that goes along, and whether the
+very last does. Counted in 44 answers of Gemma 3 270M to prompts of eleven sorts, smoothed by hand."""
+
+
+@frozen
+class _Candidate:
+    """A token that may come next, what it is quoted from, and what it has in common with others."""
+
+    token_id: int
+    start: int
+    kind: _Kind
 
 
 class PromptLookup:
-    """The guesses of one sequence.
+    """The guesses of one sequence."""
 
-    Args:
-        longest: Most tokens of one guess.
-    """
+    def __init__(self) -> None:
+        self._tokens: list[int] = []
+        self._skipped = -1  # tokens before them; below 0 as long as nothing was read
+        self._answer = 0  # the first token whose guess is counted
+        self._behind_pair: dict[tuple[int, int], int] = {}  # the index behind its last place
+        self._behind_token: dict[int, int] = {}
+        self._earlier: dict[int, int] = {}  # from such an index of a pair to the one before
+        self._along: int | None = None  # the index of the text that goes along, for the next token
+        self._instead: dict[int, int] = {}
+        self._counts: dict[_Kind, tuple[float, float]] = {}
 
-    def __init__(self, longest: int) -> None:
-        self._longest = longest
-        self._seen: dict[tuple[int, ...], int] = {}  # the token behind the last place of each n-gram
-        self._indexed = 0
-        self._guess = min(_FIRST_GUESS, longest)
-        self._rest = 0
-        self._next_rest = 1
-
-    def propose(self, token_ids: Sequence[int], most: int) -> tuple[int, ...]:
+    def propose(self, token_ids: Sequence[int], most: int) -> list[tuple[int, float]]:
         """The tokens that may come next.
 
         Args:
@@ -41,30 +89,105 @@ class PromptLookup:
             most: Most tokens wanted now.
 
         Returns:
-            At most ``most``; none where nothing is known, or after guesses that failed.
+            At most ``most`` tokens, each with the chance that it and all before it are right; none where
+            nothing is known.
         """
-        if self._rest:
-            self._rest -= 1
-            return ()
-        length = len(token_ids)
-        for end in range(max(self._indexed, length - _LOOKBACK, _NGRAM), length):
-            self._seen[tuple(token_ids[end - _NGRAM : end])] = end
-        self._indexed = length
-        place = self._seen.get(tuple(token_ids[-_NGRAM:]))
-        if place is None:
-            return ()
-        guess: list[int] = []
-        for position in range(place, place + min(most, self._guess)):
-            # Beyond the sequence's end the guess quotes itself: what repeats goes on repeating.
-            guess.append(token_ids[position] if position < length else guess[position - length])
-        return tuple(guess)
+        if not self._read(token_ids):
+            return []
+        guess: list[tuple[int, float]] = []
+        known, along, chance = len(self._tokens), self._along, 1.0
+        while len(guess) < most and (best := self._best(along)) is not None:
+            chance *= self._chance(best.kind)
+            if chance < _LEAST_CHANCE:
+                break
+            guess.append((best.token_id, chance))
+            # It goes on as if this were so: what repeats goes on repeating, beyond the end as well.
+            self._tokens.append(best.token_id)
+            along = best.start + 1
+        del self._tokens[known:]
+        return guess
 
-    def learn(self, proposed: int, accepted: int) -> None:
-        """Of ``proposed`` tokens, at least one, the first ``accepted`` were right."""
-        if accepted == 0:
-            self._guess = max(1, self._guess // 2)
-            self._rest = self._next_rest
-            self._next_rest = min(2 * self._next_rest, _LONGEST_REST)
+    def _read(self, token_ids: Sequence[int]) -> bool:
+        """Take in what is new; False if there is more than one call takes."""
+        if self._skipped < 0:
+            self._skipped = max(0, len(token_ids) - _LOOKBACK)
+            self._answer = len(token_ids) - self._skipped
+        start = self._skipped + len(self._tokens)
+        for token_id in token_ids[start : start + _AT_ONCE]:
+            index = len(self._tokens)
+            if index >= self._answer - _WARM:
+                self._judge(token_id, counted=index >= self._answer)
+            if index > 0:
+                last = self._tokens[-1]
+                self._behind_token[last] = index
+            if index > 1:
+                pair = (self._tokens[-2], last)
+                if (earlier := self._behind_pair.get(pair)) is not None:
+                    self._earlier[index] = earlier
+                self._behind_pair[pair] = index
+            self._tokens.append(token_id)
+        return self._skipped + len(self._tokens) == len(token_ids)
+
+    def _judge(self, token_id: int, *, counted: bool) -> None:
+        """Hold what would have been guessed against what came."""
+        candidates = self._candidates(self._along)
+        if not candidates:
+            self._along = None if self._along is None else self._along + 1
             return
-        self._next_rest = 1
-        self._guess = min(self._longest, 2 * accepted + 1 if accepted == proposed else accepted + 1)
+        best = max(candidates, key=lambda each: self._chance(each.kind))
+        if counted:
+            for each in candidates:
+                rights, tries = self._counts.get(each.kind, (0.0, 0.0))
+                right = each.token_id == token_id
+                self._counts[each.kind] = rights * _MEMORY + right, tries * _MEMORY + 1
+        quoted = self._tokens[best.start]
+        if quoted == token_id:
+            self._instead.pop(quoted, None)
+        else:
+            self._instead[quoted] = token_id
+        self._along = best.start + 1
+
+    def _best(self, along: int | None) -> _Candidate | None:
+        return max(self._candidates(along), key=lambda each: self._chance(each.kind), default=None)
+
+    def _chance(self, kind: _Kind) -> float:
+        rights, tries = self._counts.get(kind, (0.0, 0.0))
+        return (rights + _WEIGHT * _USUAL[kind]) / (tries + _WEIGHT)
+
+    def _candidates(self, along: int | None) -> list[_Candidate]:
+        tokens, end = self._tokens, len(self._tokens)
+        repeated = self._repetition() if end else None
+        candidates = [] if repeated is None else [repeated]
+        if along is None or along >= end:
+            return candidates
+        quoted = tokens[along]
+        if repeated is None or repeated.start != along:
+            alike = [tokens[along - back] == tokens[end - back] for back in range(1, min(_BACK, along) + 1)]
+            candidates.append(_Candidate(quoted, along, ("along", sum(alike) // 2, sum(alike[:1]))))
+        if (instead := self._instead.get(quoted)) is not None:
+            candidates.append(_Candidate(instead, along, ("instead", 0, 0)))
+        return candidates
+
+    def _repetition(self) -> _Candidate | None:
+        """What followed where the last tokens stood before."""
+        tokens, end = self._tokens, len(self._tokens)
+        place = self._behind_pair.get((tokens[-2], tokens[-1])) if end > 1 else None
+        if place is None:
+            place = self._behind_token.get(tokens[-1])
+            return None if place is None else _Candidate(tokens[place], place, ("again", 0, 0))
+        longest, start = 0, place
+        nexts: list[int] = []
+        while place is not None and len(nexts) < _PLACES:
+            nexts.append(tokens[place])
+            agreement = 2
+            while (
+                agreement < min(place, _LONGEST)
+                and tokens[place - agreement - 1] == tokens[end - agreement - 1]
+            ):
+                agreement += 1
+            if agreement > longest:
+                longest, start = agreement, place
+            place = self._earlier.get(place)
+        alike = nexts.count(tokens[start]) == len(nexts)
+        length = sum(longest > bound for bound in _BOUNDS)
+        return _Candidate(tokens[start], start, ("again", length, 0 if len(nexts) == 1 else 1 + alike))

@@ -3,33 +3,61 @@ from collections import Counter
 
 import pytest
 import torch
+from hypothesis import given
 
 from seedance_server.engine.block_pool import BlockTable
 from seedance_server.engine.errors import NumericalError
 from seedance_server.engine.sampling_params import SamplingParams
 from seedance_server.engine.sequence import GenerationRequest, Sequence
-from seedance_server.engine.speculation import Speculation
+from seedance_server.engine.speculation import ALLOWANCE, Speculation
+from seedance_server.engine.step_cost import StepCost
 from tests.engine.driving import drive, make_engine, make_request
+from tests.engine_strategies import answers_beside_prompts, step_costs
 from tests.tiny_models import KINDS
 
 
-def _decoding(number=0, *, limit=1000, output=(4,)):
+def _decoding(number=0, *, limit=1000, prompt=(1, 2, 3, 4, 1, 2, 3), output=(4,)):
     """A sequence that repeats itself, with its first token sampled."""
-    request = GenerationRequest(
-        id=number, prompt_ids=(1, 2, 3, 4, 1, 2, 3), params=SamplingParams(), arrival_s=0.0
-    )
+    request = GenerationRequest(id=number, prompt_ids=prompt, params=SamplingParams(), arrival_s=0.0)
     sequence = Sequence(request, order=number, seed=0, limit=limit, table=BlockTable(([],)))
     sequence.token_ids += output
     sequence.computed = len(sequence.token_ids) - 1
     return sequence
 
 
-@pytest.mark.parametrize(("decoding", "tokens"), [(1, 3), (2, 3), (3, 1), (4, 1), (5, 0), (64, 0)])
-def test_speculation_runs_ahead_only_while_the_batch_is_small(decoding, tokens):
-    """Rows are cheap up to eight; a full batch has no use for guesses."""
+FREE = StepCost(((1, 1.0), (64, 1.0)))
+EIGHT_ARE_CHEAP = StepCost(((1, 1.0), (8, 1.02), (9, 3.0)))
+
+
+@pytest.mark.parametrize(("decoding", "tokens"), [(1, 7), (2, 6), (4, 4), (6, 2), (8, 0), (16, 0)])
+def test_speculation_runs_ahead_as_far_as_rows_are_cheap(decoding, tokens):
+    """The rows that take no longer are shared; beyond them guesses would have to be better than any are."""
     sequences = [_decoding(number) for number in range(decoding)]
-    Speculation(7).propose(sequences)
-    assert [len(sequence.draft) for sequence in sequences] == [tokens] * decoding
+    Speculation(7, EIGHT_ARE_CHEAP).propose(sequences)
+    assert sum(len(sequence.draft) for sequence in sequences) == tokens
+
+
+@pytest.mark.parametrize(("decoding", "drafts"), [(16, True), (17, False)])
+def test_speculation_guesses_nothing_in_a_large_batch(decoding, drafts):
+    """There each guess would be looked for at the expense of many."""
+    sequences = [_decoding(number) for number in range(decoding)]
+    Speculation(7, FREE).propose(sequences)
+    assert any(sequence.draft for sequence in sequences) is drafts
+
+
+def test_speculation_prefers_the_sequence_whose_guesses_are_likelier():
+    """Where there is room for a few guesses, they go where they bring the most."""
+    sure = _decoding(0, prompt=tuple(range(10, 30)) * 2, output=tuple(range(10, 15)))
+    unsure = _decoding(1, prompt=(1, 2, 1, 3, 1, 4, 1, 5), output=(1,))
+    Speculation(7, EIGHT_ARE_CHEAP).propose([unsure, sure])
+    assert (len(sure.draft), len(unsure.draft)) == (6, 0)
+
+
+def test_speculation_counts_the_rows_of_prompts_beside():
+    """What is free in a step of few rows isn't in one that a prompt has made long already."""
+    sequence = _decoding()
+    Speculation(7, EIGHT_ARE_CHEAP).propose([sequence], other_rows=20)
+    assert sequence.draft == ()
 
 
 def test_speculation_leaves_prompts_and_paused_sequences_alone():
@@ -39,38 +67,95 @@ def test_speculation_leaves_prompts_and_paused_sequences_alone():
     prompt.computed = 2
     del first.token_ids[-1:]
     first.computed = len(first.token_ids) - 1
-    Speculation(7).propose([paused, prompt, first, other])
-    assert [len(each.draft) for each in (paused, prompt, first, other)] == [0, 0, 0, 3]
+    Speculation(7, FREE).propose([paused, prompt, first, other])
+    assert [len(each.draft) for each in (paused, prompt, first, other)] == [0, 0, 0, 7]
 
 
-@pytest.mark.parametrize(("limit", "tokens"), [(9, 0), (10, 1), (11, 2), (12, 3), (13, 3)])
+@pytest.mark.parametrize(("limit", "tokens"), [(9, 0), (10, 1), (11, 2), (12, 3), (13, 4)])
 def test_speculation_never_runs_beyond_the_longest_answer(limit, tokens):
     """With the token that is sampled behind it, a draft fits: no block is asked for that can't be had."""
     sequence = _decoding(limit=limit)
-    Speculation(7).propose([sequence])
+    Speculation(7, FREE).propose([sequence])
     assert len(sequence.draft) == tokens
 
 
 def test_speculation_of_no_tokens_is_none():
     """Turned off, it costs nothing."""
     sequence = _decoding()
-    Speculation(0).propose([sequence])
+    Speculation(0, FREE).propose([sequence])
     assert sequence.draft == ()
 
 
 def test_speculation_takes_a_draft_back_when_the_next_step_has_none():
     """A draft is of one step: the tokens before it have moved on."""
-    speculation, sequence = Speculation(7), _decoding()
+    speculation, sequence = Speculation(7, FREE), _decoding()
     speculation.propose([sequence])
     speculation.learn(sequence, len(sequence.draft), 0)
+    sequence.paused = True
     speculation.propose([sequence])
     assert sequence.draft == ()
-    assert (speculation.drafted_tokens, speculation.accepted_tokens) == (3, 0)
+    assert (speculation.drafted_tokens, speculation.accepted_tokens) == (7, 0)
+
+
+def _play(speculation, texts):
+    """Let sequences decode side by side to known ends.
+
+    Yields after each step, for each sequence that took part: the time that it has taken, and the time that it
+    would have taken without drafts in the same company, both in steps without drafts.
+    """
+    ahead = {}
+    for number, (prompt, answer) in enumerate(texts):
+        ahead[number] = _decoding(
+            number, prompt=(9, *prompt), output=answer[:1], limit=1 + len(prompt + answer)
+        )
+    with_drafts, without = dict.fromkeys(ahead, 0.0), dict.fromkeys(ahead, 0.0)
+    while ahead:
+        speculation.propose(ahead.values())
+        rows = len(ahead) + sum(len(each.draft) for each in ahead.values())
+        longer = speculation.cost.of(rows) / speculation.cost.of(len(ahead))
+        for number, sequence in list(ahead.items()):
+            answer, at = texts[number][1], sequence.completion_tokens
+            right = 0
+            while right < len(sequence.draft) and answer[at + right] == sequence.draft[right]:
+                right += 1
+            sequence.token_ids += answer[at : at + right + 1]
+            sequence.computed = len(sequence.token_ids) - 1
+            speculation.learn(sequence, len(sequence.draft), right)
+            with_drafts[number] += longer
+            without[number] += 1 + right
+            yield with_drafts[number], without[number]
+            if sequence.completion_tokens == len(answer):
+                speculation.forget(ahead.pop(number))
+
+
+@given(answers_beside_prompts, step_costs)
+def test_drafts_never_cost_a_sequence_more_than_the_allowance(texts, cost):
+    """At every moment, whatever the texts, the neighbours and the costs: the promise of 5 %, with room."""
+    assert ALLOWANCE < 0.05
+    for with_drafts, without in _play(Speculation(7, cost), texts):
+        assert with_drafts <= (1 + ALLOWANCE) * without + 1e-9
+
+
+def test_drafts_cost_next_to_nothing_where_no_guess_is_right():
+    """Tokens in no order, few enough that each has been seen: guesses are made, counted, and given up."""
+    dice = random.Random(1)
+    text = [dice.randrange(50) for _ in range(600)]
+    *_, (with_drafts, without) = _play(Speculation(15, EIGHT_ARE_CHEAP), [(text[:100], text[100:])])
+    assert with_drafts < 1.02 * without
+
+
+def test_drafts_halve_the_time_of_a_text_that_is_edited():
+    """A function that comes again with one name changed everywhere."""
+    dice = random.Random(2)
+    text = [dice.randrange(40) for _ in range(200)]
+    edited = [1000 if token == 7 else token for token in text]
+    *_, (with_drafts, without) = _play(Speculation(7, EIGHT_ARE_CHEAP), [(text, edited)])
+    assert without > 2 * with_drafts
 
 
 def test_speculation_forgets_a_sequence_that_has_ended():
     """Another one under the same id starts anew."""
-    speculation, sequence = Speculation(7), _decoding()
+    speculation, sequence = Speculation(7, FREE), _decoding()
     speculation.propose([sequence])
     speculation.learn(sequence, len(sequence.draft), 0)
     speculation.forget(sequence)
@@ -112,7 +197,7 @@ class _Guesses(Speculation):
         super().__init__(7)
         self._plain, self._random = plain, random.Random(seed)
 
-    def propose(self, running):
+    def propose(self, running, other_rows=0):
         for sequence in running:
             ahead = self._plain[sequence.completion_tokens :] if self._random.random() < 0.7 else []
             guess = [*ahead, *(self._random.randrange(384) for _ in range(7))]

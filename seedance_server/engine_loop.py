@@ -87,7 +87,8 @@ class Generation:
         self._capacity = buffer_outputs
         self._buffer: deque[SequenceOutput] = deque()
         self._failure: Exception | None = None
-        self._news = trio.Event()
+        self._news = trio.lowlevel.ParkingLot()
+        self._hear: Callable[[], None] | None = None
         self._ended = False
         self._full = False
         self._held = False
@@ -118,6 +119,22 @@ class Generation:
         """Outputs that wait to be received."""
         return len(self._buffer)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing comes beyond what waits to be received."""
+        return self._ended
+
+    def heard_by(self, hear: Callable[[], None]) -> None:
+        """Has ``hear`` called whenever something has come, an end included; it must not fail."""
+        self._hear = hear
+
+    def take(self, at_most: int) -> list[SequenceOutput]:
+        """Receives what waits, without waiting; so many outputs and no more."""
+        count = min(at_most, len(self._buffer))
+        outputs = [self._buffer.popleft() for _ in range(count)]
+        self._note_taken()
+        return outputs
+
     async def receive(self) -> SequenceOutput:
         """Waits for the next output; the one with ``finish`` is the last.
 
@@ -130,13 +147,16 @@ class Generation:
         while not self._buffer:
             if self._failure is not None:
                 raise self._failure
-            await self._news.wait()
+            await self._news.park()
         await trio.lowlevel.checkpoint_if_cancelled()
         output = self._buffer.popleft()
+        self._note_taken()
+        return output
+
+    def _note_taken(self) -> None:
         if self._full and len(self._buffer) <= self._capacity // 4:
             self._full = False
             self._settle()
-        return output
 
     def cancel(self) -> None:
         """Asks the engine to end it; an output with reason CANCELLED follows unless it has ended."""
@@ -186,8 +206,9 @@ class Generation:
             self._wake()
 
     def _wake(self) -> None:
-        self._news.set()
-        self._news = trio.Event()
+        self._news.unpark_all()
+        if self._hear is not None:
+            self._hear()
 
 
 class EngineLoop:

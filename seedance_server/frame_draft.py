@@ -36,7 +36,16 @@ from seedance_wire.messages import (
 from seedance_wire.running_digest import PREFIX_BYTES
 from seedance_wire.stored_form import dump_frame
 
-__all__ = ["Draft", "Ending", "Position", "draft_ending", "draft_frames", "final_of", "frame_records"]
+__all__ = [
+    "Draft",
+    "Ending",
+    "Position",
+    "cancelled_final",
+    "draft_ending",
+    "draft_frames",
+    "final_of",
+    "frame_records",
+]
 
 
 _PIECE_BYTES = 32_768
@@ -258,6 +267,12 @@ def final_of(
         digest=b"",
         stop=None if was_cancelled else finish.stop,
     )
+
+
+def cancelled_final(prompt_tokens: int, completion_tokens: int) -> Final:
+    """The end of a stream that was cancelled while nothing was generated for it; as from `final_of`."""
+    usage = Usage(prompt_tokens=prompt_tokens, completion_tokens=completion_tokens)
+    return Final(finish_reason=FinishReason.CANCELLED, usage=usage, timing=StageTiming(), digest=b"")
 
 
 def frame_records(draft: Draft) -> list[FrameRecord]:

@@ -8,7 +8,7 @@ It must not know frames, nor sessions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import trio
@@ -31,6 +31,14 @@ class FrameStore(Protocol):
         Raises:
             SessionLost: They belong to somebody else now; stop, and touch nothing.
             JournalFull, JournalOverloaded: Not written; may be tried again.
+        """
+
+    def append_soon(
+        self, stream_id: int, frames: Sequence[FrameRecord], settled: Callable[[bool], None]
+    ) -> None:
+        """Appends frames without a task that waits: calls ``settled`` once, perhaps at once.
+
+        True: they are durable. False: they aren't, and `append` will say why.
         """
 
     async def abandon(self, stream_id: int) -> None:

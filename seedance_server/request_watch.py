@@ -16,7 +16,7 @@ from typing import Protocol
 
 from attrs import define, field
 
-from seedance_server.engine.sequence import StageTiming
+from seedance_server.engine.sequence import SequenceOutput, StageTiming
 from seedance_wire.messages import ErrorCode, FlowAction, Usage
 
 __all__ = ["Observer", "Outcome", "RequestWatch", "ResumeOutcome", "Stage"]
@@ -144,6 +144,16 @@ class RequestWatch:
             for observer in self.observers:
                 observer.wrote_first(self)
         return True
+
+    def note_outputs(self, outputs: Sequence[SequenceOutput]) -> None:
+        """What came of it; with the first text comes where its time went."""
+        if self.timing is not None:
+            return
+        for output in outputs:
+            if output.timing is not None:
+                self.note_timing(output.timing)
+            elif output.finish is not None and output.text:  # all text came with the end
+                self.note_timing(output.finish.timing)
 
     def note_timing(self, timing: StageTiming) -> None:
         """Where the time to its first token went; only the first time counts.

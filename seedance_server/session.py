@@ -20,6 +20,8 @@ import trio
 from structlog.contextvars import bind_contextvars
 
 from seedance_server.errors import SessionLost, Superseded
+from seedance_server.frame_courier import FrameCourier
+from seedance_server.journal.append import Append
 from seedance_server.journal.errors import (
     Fenced,
     JournalClosed,
@@ -60,6 +62,7 @@ class Session:
     Args:
         record: As claimed or created.
         journal: Where it is kept.
+        courier: Takes its streams' frames there.
         nursery: Where its streams run; the registry owns it.
         claims_settled: Waits until no claim of the session is under way in this process.
         lose_other: Has a session, by its name, stop whatever it does in this process.
@@ -75,6 +78,7 @@ class Session:
         record: SessionRecord,
         *,
         journal: Journal,
+        courier: FrameCourier,
         nursery: trio.Nursery,
         claims_settled: Callable[[str], Awaitable[None]],
         lose_other: Callable[[str], None],
@@ -89,6 +93,7 @@ class Session:
         self.submitting = trio.Lock()
         self.opening = trio.Lock()
         self._journal = journal
+        self._courier = courier
         self._nursery = nursery
         self._claims_settled = claims_settled
         self._lose_other = lose_other
@@ -212,6 +217,21 @@ class Session:
     async def append(self, stream_id: int, frames: Sequence[FrameRecord], finish: str | None) -> None:
         """See `FrameStore.append`."""
         await self._own(lambda epoch: self._journal.append(self.id, epoch, stream_id, frames, finish=finish))
+
+    def append_soon(
+        self, stream_id: int, frames: Sequence[FrameRecord], settled: Callable[[bool], None]
+    ) -> None:
+        """See `FrameStore.append_soon`."""
+
+        def tell(error: Exception | None) -> None:
+            if isinstance(error, JournalFailed):  # as in `_own`; what else went wrong is tried again there
+                self.lose("the journal failed: come back")
+            settled(error is None)
+
+        if self._is_lost:
+            settled(False)
+        else:
+            self._courier.put(Append(self.id, self.epoch, stream_id, frames), tell)
 
     async def abandon(self, stream_id: int) -> None:
         """See `FrameStore.abandon`."""

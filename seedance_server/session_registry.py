@@ -21,6 +21,7 @@ import trio
 from attrs import frozen
 
 from seedance_server.errors import SessionLost
+from seedance_server.frame_courier import FrameCourier
 from seedance_server.journal.errors import SessionNotFound
 from seedance_server.journal.interface import Journal
 from seedance_server.journal.records import NewSession, SessionRecord
@@ -94,6 +95,7 @@ class SessionRegistry:
         on_events: Callable[[], None] | None = None,
     ) -> None:
         self._journal = journal
+        self._courier = FrameCourier(journal)
         self._new_session_id = new_session_id
         self._entropy = entropy
         self._on_events = on_events
@@ -119,6 +121,7 @@ class SessionRegistry:
             streams = sum(len(claimed.streams) for claimed in recovered)
             _log.info("sessions wait for their clients", sessions=len(recovered), streams=streams)
         async with trio.open_nursery() as self._nursery:
+            self._nursery.start_soon(self._courier.run)
             task_status.started()
             await trio.sleep_forever()
 
@@ -183,6 +186,7 @@ class SessionRegistry:
             session = Session(
                 record,
                 journal=self._journal,
+                courier=self._courier,
                 nursery=self._nursery,
                 claims_settled=self._claims_settled,
                 lose_other=self._lose,

@@ -1,8 +1,8 @@
 """One generation on its way into the journal: outputs of the engine in, durable frames out.
 
-Commit before send: a frame is published to readers only after the append that holds it has returned. What
-isn't committed yet is no part of the stream: numbering, digest and token ids move on with the commit, so a
-stream can be left at any moment and go on from the journal, here or in another process, as if it hadn't been.
+What isn't committed is no part of the stream (`ledger.py`), so it can be left at any moment and go on from
+the journal, here or in another process, as if it hadn't been. Its task is for what has to wait or to be
+decided: while that rests outputs pass in plain calls, since a wake-up for each token costs more than them.
 
 It runs at the pace of its quickest reader (`pace.py`): with no room in any window it stands, and the engine
 leaves it out from the next step on. Standing too long it gives its KV memory up and generates on later
@@ -26,24 +26,16 @@ from seedance_server.engine.errors import EngineError
 from seedance_server.engine.sequence import Finish, SequenceOutput
 from seedance_server.engine_loop import Generation
 from seedance_server.errors import EngineStopped, RequestRefused, SessionLost
-from seedance_server.frame_draft import (
-    Draft,
-    Ending,
-    Position,
-    draft_ending,
-    draft_frames,
-    final_of,
-    frame_records,
-)
-from seedance_server.frame_store import FrameStore, append_patiently
+from seedance_server.frame_draft import Ending, Position, cancelled_final, final_of
+from seedance_server.frame_store import FrameStore
 from seedance_server.journal.errors import JournalFull, JournalOverloaded
+from seedance_server.ledger import Ledger
 from seedance_server.pace import Pace, Reader
 from seedance_server.prepared import Prepared
 from seedance_server.refusals import describe_failure
 from seedance_server.request_watch import Outcome, RequestWatch, Stage
-from seedance_server.tail import FrameTail
 from seedance_server.turn import Turn
-from seedance_wire.messages import ErrorCode, Final, FinishReason, FlowAction, StageTiming, Usage
+from seedance_wire.messages import ErrorCode, Final, FinishReason, FlowAction
 
 __all__ = ["Stream"]
 
@@ -109,11 +101,19 @@ class Stream:
         self._config = config
         self._watch = watch
         self._deadline_s = deadline_s
-        self._position = position or Position()
-        self._token_ids = list(token_ids)
         self._delivered_text = delivered_text
-        self.tail = FrameTail(self._position.next_id - 1, config.tail_bytes)
-        self._held: tuple[SequenceOutput, ...] = ()
+        self._ledger = Ledger(
+            stream_id,
+            store,
+            config,
+            is_durable=is_durable,
+            position=position or Position(),
+            token_ids=token_ids,
+            unread_from=lambda: self._pace.unread_from,
+            on_published=self._note_published,
+            on_settled=self._pass_on,
+        )
+        self.tail = self._ledger.tail
         self._pace = Pace(self.tail, ahead=config.run_ahead_frames if is_durable else 0)
         self._generation: Generation | None = None
         self._turn = Turn(
@@ -130,6 +130,9 @@ class Stream:
         self._orphaned_s = trio.current_time()
         self._grace_s = config.orphan_grace_s
         self._changed = trio.lowlevel.ParkingLot()
+        self._rested = trio.lowlevel.ParkingLot()
+        self._is_resting = False
+        self._trouble: Exception | None = None  # of a plain call, for the task to end with
         self._patience = trio.CancelScope()
         self._running = trio.CancelScope()
         self._first_written = trio.Event()
@@ -152,7 +155,7 @@ class Stream:
     @property
     def completion_tokens(self) -> int:
         """Tokens of its frames so far."""
-        return len(self._token_ids)
+        return len(self._ledger.token_ids)
 
     # ---- told by connections: never waits
 
@@ -182,6 +185,7 @@ class Stream:
         self._patience.deadline = self._park_at_s()
         self._changed.unpark_all()
         self._turn.note_change()
+        self._pass_on()
 
     def _steer(self) -> None:
         """Tells the engine at once what the windows have come to."""
@@ -272,14 +276,15 @@ class Stream:
             if self._pace.action is FlowAction.PAUSE:
                 await self._changed.park()
                 continue
-            with self._turn.in_line(len(self._token_ids)):
+            with self._turn.in_line(self.completion_tokens):
                 if not await self._turn.wait(self._wants_turn_until_s):
                     continue
                 if self._watch.reach(Stage.TURN):
                     self._admission.note_tokens(self._prepared.tenant, prompt=len(self._prepared.prompt_ids))
                 text, self._delivered_text = self._delivered_text, None
-                with self._admission.start(self._prepared, self._token_ids, text) as generation:
+                with self._admission.start(self._prepared, self._ledger.token_ids, text) as generation:
                     self._generation = generation
+                    generation.heard_by(self._pass_on)
                     generation.throttle(self._pace.action is FlowAction.THROTTLE)
                     try:
                         finish = await self._relay(generation)
@@ -289,33 +294,65 @@ class Stream:
                 if finish.error is not None and not self._is_ending:
                     return Ending(*describe_failure(finish.error))
                 return self._failure or await self._final(finish)
-            self._held = ()  # parked: what came without text is generated again
+            self._ledger.forget_outputs()  # parked: they are generated again
             _log.debug("stream parked", readers=self.readers)
-        return self._failure or self._cancelled_final()
+        return self._failure or cancelled_final(len(self._prepared.prompt_ids), self.completion_tokens)
 
     async def _relay(self, generation: Generation) -> Finish | None:
         """Commits what comes; None if it was parked on the way."""
         with trio.CancelScope(deadline=self._park_at_s()) as self._patience:
             while True:
+                await self._rest()
+                if (unwritten := self._ledger.take_unwritten()) and not self._is_ending:
+                    await self._ledger.write(unwritten)
+                    continue
                 while self._credit() <= 0:
                     await self._changed.park()
                 outputs = [await generation.receive()]
-                self._turn.note_started()
-                while generation.buffered and len(outputs) < min(self._credit(), _AT_ONCE):
-                    outputs.append(await generation.receive())
-                self._note_first_text(outputs)
+                outputs += generation.take(min(self._credit(), _AT_ONCE) - 1)
+                self._note_outputs(outputs)
                 if not self._is_ending:
-                    await self._commit_outputs(outputs)
+                    await self._ledger.write(outputs)
                 if outputs[-1].finish is not None:
                     return outputs[-1].finish
         return None
 
-    def _note_first_text(self, outputs: Sequence[SequenceOutput]) -> None:
-        for output in outputs:
-            if output.timing is not None:
-                self._watch.note_timing(output.timing)
-            elif output.finish is not None and output.text:  # all text came with the end
-                self._watch.note_timing(output.finish.timing)
+    async def _rest(self) -> None:
+        """Lets outputs pass in plain calls, until there is something for the task."""
+        self._is_resting = True
+        try:
+            self._pass_on()
+            while self._is_resting:
+                await self._rested.park()
+        finally:
+            self._is_resting = False
+            await self._ledger.settled()
+        if self._trouble is not None:
+            raise self._trouble
+
+    def _pass_on(self) -> None:
+        """Makes frames of what has come while the task rests; wakes it for all that isn't as usual."""
+        generation, ledger = self._generation, self._ledger
+        try:
+            while self._is_resting and generation is not None and not ledger.is_writing:
+                if self._is_ending or generation.is_over or ledger.has_unwritten:
+                    self._wake_up()
+                elif outputs := generation.take(min(self._credit(), _AT_ONCE)):
+                    self._note_outputs(outputs)
+                    ledger.write_soon(outputs)
+                else:
+                    return
+        except Exception as error:  # noqa: BLE001 - contained: it is this stream's, whoever called
+            self._trouble = error
+            self._wake_up()
+
+    def _wake_up(self) -> None:
+        self._is_resting = False
+        self._rested.unpark_all()
+
+    def _note_outputs(self, outputs: Sequence[SequenceOutput]) -> None:
+        self._turn.note_started()
+        self._watch.note_outputs(outputs)
 
     def _park_at_s(self) -> float:
         if self._is_ending:
@@ -333,37 +370,8 @@ class Stream:
         """Frames that may be made now: what the quickest reader has room for beyond what it wasn't sent."""
         return _AT_ONCE if self._is_ending or not self.readers else self._pace.credit()
 
-    # ---- becoming durable
-
-    async def _commit_outputs(self, outputs: Sequence[SequenceOutput]) -> None:
-        draft = draft_frames(
-            self.id,
-            self._position,
-            (*self._held, *outputs),
-            segment_bytes=self._config.segment_bytes,
-            held_bytes=self._config.held_bytes,
-        )
-        if draft.frames:
-            await self._commit(draft, None)
-        self._held = draft.held
-
-    async def _commit(self, draft: Draft, finish: str | None) -> None:
-        """Makes frames durable, then public. If cancelled, either nothing of this has happened or all."""
-        if self.is_durable:
-            await append_patiently(
-                self._store,
-                self.id,
-                frame_records(draft),
-                finish,
-                patience_s=self._config.journal_patience_s,
-            )
-        # No checkpoint from here on: the journal has it, so the stream has it.
-        self._position = draft.position
-        known = len(self._token_ids)
-        for ids in draft.token_ids:
-            self._token_ids += ids
-        self._admission.note_tokens(self._prepared.tenant, generated=len(self._token_ids) - known)
-        self.tail.publish(draft.frames, unread_from=None if self.is_durable else self._pace.unread_from)
+    def _note_published(self, tokens: int) -> None:
+        self._admission.note_tokens(self._prepared.tenant, generated=tokens)
         self._steer()
 
     # ---- the end
@@ -372,14 +380,14 @@ class Stream:
         # Only what was ended from outside may pass a full window; a failure of its own is as good as that.
         out_of_turn = self._is_ending or isinstance(ending, Ending)
         if isinstance(ending, Final):
-            ending = evolve(ending, digest=self._position.digest.digest())
+            ending = evolve(ending, digest=self._ledger.position.digest.digest())
             word, code = ending.finish_reason.value, None
             outcome, self._watch.usage = _OUTCOMES[ending.finish_reason], ending.usage
         else:
             word, code, outcome = ending.code.value, ending.code, Outcome.ERROR
-        held = () if self._is_ending else self._held
-        draft = draft_ending(self.id, self._position, ending, held, out_of_turn=out_of_turn)
-        await self._commit(draft, word)
+        if self._is_ending:
+            self._ledger.forget_outputs()
+        await self._ledger.end(ending, word, out_of_turn=out_of_turn)
         self._watch.end(outcome, code)
         if not self.is_durable:
             await self._store.abandon(self.id)
@@ -390,8 +398,3 @@ class Stream:
                 await self._first_written.wait()
         watch = self._watch
         return final_of(finish, was_cancelled=self._cancelled, timing=watch.timing, egress_s=watch.egress_s)
-
-    def _cancelled_final(self) -> Final:
-        """Of a stream that was cancelled while nothing was generated for it."""
-        usage = Usage(prompt_tokens=len(self._prepared.prompt_ids), completion_tokens=len(self._token_ids))
-        return Final(finish_reason=FinishReason.CANCELLED, usage=usage, timing=StageTiming(), digest=b"")

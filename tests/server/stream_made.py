@@ -1,6 +1,6 @@
 """A stream on a real engine loop, over a journal and a reader that do as they are told."""
 
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import trio
 from attrs import define, field
@@ -36,6 +36,16 @@ class Store:
             raise error
         self.records += frames
         self.finish = finish
+
+    def append_soon(self, stream_id, frames, settled):
+        self.nursery.start_soon(self._append_soon, stream_id, frames, settled)
+
+    async def _append_soon(self, stream_id, frames, settled):
+        is_written = False
+        with trio.CancelScope(shield=True), suppress(Exception):
+            await self.append(stream_id, frames, None)
+            is_written = True
+        settled(is_written)
 
     async def abandon(self, stream_id):
         self.abandoned = True
@@ -102,6 +112,7 @@ async def streaming(
     )
     stream.engine, stream.store = engine, store
     async with trio.open_nursery() as nursery:
+        store.nursery = nursery
         nursery.start_soon(loop.run)
         if reader:
             stream.reader = Reader(stream, 10**9 if reader is True else reader)

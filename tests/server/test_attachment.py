@@ -23,6 +23,7 @@ from seedance_wire.messages import (
     Error,
     ErrorCode,
     FinishReason,
+    Flow,
     Flush,
     OnDisconnect,
     Refused,
@@ -215,7 +216,9 @@ async def test_one_unread_stream_does_not_slow_another_of_the_same_connection(au
         assert len(engine.paused) == 20
         began_s = trio.current_time()
         await client.submit()
-        quick = await client.accepted()
+        while not isinstance(event := await client.receive(), Accepted):
+            assert isinstance(event, Flow)  # behind the frame that filled the window
+        quick = event.stream_id
         while True:
             event = await client.receive()
             assert event.stream_id == quick

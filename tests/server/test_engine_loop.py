@@ -45,6 +45,26 @@ async def collect(generation):
     return outputs
 
 
+async def test_outputs_are_heard_of_and_taken_in_plain_calls(autojump_clock) -> None:
+    """Whoever takes them so needs no task that wakes up; a full buffer's pause ends there too."""
+    engine = ScriptedEngine(["a", "b", "c"])
+    async with running(engine) as loop:
+        with loop.submit(request) as generation:
+            assert generation.take(9) == []
+            taken = []
+            generation.heard_by(lambda: taken.append([output.text for output in generation.take(9)]))
+            await trio.sleep(1)
+            assert (taken, generation.is_over, generation.buffered) == ([["a"], ["b"], ["c"], [""]], True, 0)
+    engine = ScriptedEngine(LONG)
+    async with running(engine) as loop:
+        with loop.submit(request) as generation:
+            await trio.sleep(1)
+            assert (generation.is_paused, generation.is_over, len(generation.take(2))) == (True, False, 2)
+            assert generation.is_paused
+            generation.take(9)
+            assert not generation.is_paused
+
+
 async def test_loop_hands_on_every_output_and_sleeps_without_work(autojump_clock) -> None:
     """One hop per step; nothing to do, no step."""
     engine = ScriptedEngine(["a", "b"])

@@ -2,8 +2,10 @@
 
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from seedance_server.errors import SessionLost, Superseded
+from seedance_server.frame_courier import FrameCourier
 from seedance_server.journal.errors import (
     Fenced,
     JournalFailed,
@@ -69,12 +71,36 @@ async def bench(nursery):
     bench.session = Session(
         record,
         journal=journal,
+        courier=FrameCourier(journal),
         nursery=nursery,
         claims_settled=bench.settled,
         lose_other=bench.lost.append,
         on_unused=unused.append,
     )
     return bench
+
+
+@pytest.mark.parametrize(
+    ("error", "is_lost"), [(JournalFailed("disk", unknown=True), True), (JournalFull(new_work=False), False)]
+)
+async def test_session_learns_from_frames_that_were_appended_in_passing(
+    bench, nursery, error, is_lost
+) -> None:
+    """A journal that failed loses it at once, as in every write; what is only refused is the stream's."""
+    nursery.start_soon(bench.session._courier.run)
+    await bench.session.submit(request())
+    await wait_all_tasks_blocked()
+    told = []
+    bench.session.append_soon(1, [FRAME], told.append)
+    await wait_all_tasks_blocked()
+    assert told == [True]
+    bench.journal.faults["append"] = lambda *_, **__: error
+    bench.session.append_soon(1, [FRAME], told.append)
+    await wait_all_tasks_blocked()
+    assert (told, bench.session.is_lost) == ([True, False], is_lost)
+    bench.session.lose("in any case")
+    bench.session.append_soon(1, [FRAME], told.append)
+    assert told == [True, False, False]
 
 
 def request(sequence_id: int = 1) -> NewStream:
@@ -183,6 +209,7 @@ async def test_connection_may_outlive_the_sessions_nursery(bench) -> None:
         session = Session(
             claimed.session,
             journal=bench.journal,
+            courier=FrameCourier(bench.journal),
             nursery=nursery,
             claims_settled=bench.settled,
             lose_other=bench.lost.append,

@@ -162,9 +162,9 @@ class Engine:
 
     def measure_steps(self) -> str:
         """Learn what rows cost, for drafts; at the same time as `prove_invariance`, with a line as well."""
-        longest = self._config.prefill_budget_tokens
+        parts, longest = (self._runner, self._sampler, self._pool), self._config.prefill_budget_tokens
         with self._streams.compute():
-            cost = measure_step_cost(self._runner, self._pool, self._streams, longest_chunk=longest)
+            cost = measure_step_cost(*parts, self._streams, longest_chunk=longest)
         self._speculation.cost = cost
         return f"a step of 8 rows takes {cost.of(8):.2f} times as long as one of a single row"
 

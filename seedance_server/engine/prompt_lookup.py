@@ -26,6 +26,7 @@ __all__ = ["PromptLookup"]
 _PLACES = 8  # of the same pair that are looked at
 _LONGEST = 16  # agreement that is looked for, in tokens
 _BOUNDS = (1, 2, 3, 5, 8, 15)  # of agreement: between two of them it is of one kind
+_SURE = 3  # tokens of agreement above which a quotation goes on without looking for another one
 _BACK = 8  # tokens of the text that goes along that are compared with the last ones
 _LOOKBACK = 8192  # tokens of a prompt that are looked at, so that a long one costs no more; picked
 _WARM = 64  # the last ones of the prompt, from which on it is known what goes along
@@ -60,11 +61,15 @@ very last does. Counted in 44 answers of Gemma 3 270M to prompts of eleven sorts
 
 @frozen
 class _Candidate:
-    """A token that may come next, what it is quoted from, and what it has in common with others."""
+    """A token that may come next, what it is quoted from, and what it has in common with others.
+
+    ``agreement`` is how many tokens before it are the last ones, if that is why it is quoted.
+    """
 
     token_id: int
     start: int
     kind: _Kind
+    agreement: int = 0
 
 
 class PromptLookup:
@@ -95,15 +100,16 @@ class PromptLookup:
         if not self._read(token_ids):
             return []
         guess: list[tuple[int, float]] = []
-        known, along, chance = len(self._tokens), self._along, 1.0
-        while len(guess) < most and (best := self._best(along)) is not None:
+        known, chance = len(self._tokens), 1.0
+        best = self._best(self._along)
+        while best is not None and len(guess) < most:
             chance *= self._chance(best.kind)
             if chance < _LEAST_CHANCE:
                 break
             guess.append((best.token_id, chance))
             # It goes on as if this were so: what repeats goes on repeating, beyond the end as well.
             self._tokens.append(best.token_id)
-            along = best.start + 1
+            best = self._continued(best) or self._best(best.start + 1)
         del self._tokens[known:]
         return guess
 
@@ -150,6 +156,14 @@ class PromptLookup:
     def _best(self, along: int | None) -> _Candidate | None:
         return max(self._candidates(along), key=lambda each: self._chance(each.kind), default=None)
 
+    def _continued(self, quoted: _Candidate) -> _Candidate | None:
+        """The next token of a quotation; None where another one may do better."""
+        start, agreement = quoted.start + 1, quoted.agreement + 1
+        token_id = self._tokens[start]
+        if agreement <= _SURE or token_id in self._instead:
+            return None
+        return _Candidate(token_id, start, ("again", _length(agreement), quoted.kind[2]), agreement)
+
     def _chance(self, kind: _Kind) -> float:
         rights, tries = self._counts.get(kind, (0.0, 0.0))
         return (rights + _WEIGHT * _USUAL[kind]) / (tries + _WEIGHT)
@@ -189,5 +203,9 @@ class PromptLookup:
                 longest, start = agreement, place
             place = self._earlier.get(place)
         alike = nexts.count(tokens[start]) == len(nexts)
-        length = sum(longest > bound for bound in _BOUNDS)
-        return _Candidate(tokens[start], start, ("again", length, 0 if len(nexts) == 1 else 1 + alike))
+        kind = ("again", _length(longest), 0 if len(nexts) == 1 else 1 + alike)
+        return _Candidate(tokens[start], start, kind, longest)
+
+
+def _length(agreement: int) -> int:
+    return sum(agreement > bound for bound in _BOUNDS)

@@ -1,8 +1,8 @@
-"""Measures, at start, what steps cost by their rows, through the very runner that will serve.
+"""Measures, at start, what steps cost by their rows, through the very runner and sampler that will serve.
 
 Each is a draft behind one sequence's last token, over keys and values that nobody wrote: what they say
-doesn't change how long it takes. The least of a few times counts: a machine that does something else
-meanwhile only ever makes a step longer.
+doesn't change how long it takes. Tokens are drawn, which takes longer than naming the likeliest. The least of
+a few times counts: a machine that does something else meanwhile only ever makes a step longer.
 """
 
 from math import inf
@@ -12,7 +12,9 @@ import torch
 from seedance_server.engine.batch import Batch, Chunk
 from seedance_server.engine.block_pool import BlockPool
 from seedance_server.engine.model_runner import ModelRunner
+from seedance_server.engine.sampler import Sampler
 from seedance_server.engine.sampling_params import SamplingParams
+from seedance_server.engine.sampling_rows import sampling_rows
 from seedance_server.engine.sequence import GenerationRequest, Sequence
 from seedance_server.engine.step_cost import USUAL_COST, StepCost
 from seedance_server.engine.streams import Streams
@@ -28,12 +30,13 @@ _ENOUGH_S = 0.4
 
 @torch.inference_mode()
 def measure_step_cost(
-    runner: ModelRunner, pool: BlockPool, streams: Streams, *, longest_chunk: int
+    runner: ModelRunner, sampler: Sampler, pool: BlockPool, streams: Streams, *, longest_chunk: int
 ) -> StepCost:
     """Run steps of several sizes. Takes some 0.4 s, or longer where five steps do.
 
     Args:
         runner: Of the engine.
+        sampler: The same.
         pool: Its blocks, none of them in use; all are given back.
         streams: Time the runner's work.
         longest_chunk: Most tokens of one sequence in one step.
@@ -51,7 +54,8 @@ def measure_step_cost(
     for _ in range(_MOST_TIMES):
         for count in rows:
             before = streams.mark()
-            runner.run(Batch.of([Chunk.of(sequence, 1, (1,) * (count - 1))]))
+            chunk = Chunk.of(sequence, 1, (1,) * (count - 1))
+            sampler.sample(runner.run(Batch.of([chunk])), sampling_rows(chunk, lambda _ahead: ()))
             taken_s = streams.seconds_between(before, streams.mark())
             seconds[count] = min(seconds[count], taken_s)
             spent_s += taken_s

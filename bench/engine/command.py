@@ -74,7 +74,8 @@ def parser() -> argparse.ArgumentParser:
     add = made.add_argument
     add("--peers", type=_peers, default=list(PEERS), help=f"default {','.join(PEERS)}; '' for ours alone")
     add("--prepare", action="store_true", help="install the peers, each into its own environment, and stop")
-    add("--profile", action="store_true", help="take our engine's decode steps apart instead")
+    add("--profile", action="store_true", help="only take our engine's decode steps apart")
+    add("--no-profile", action="store_true", help="don't do that after the comparison")
     add("--hold", action="store_true", help="start the peers, print how to attach them, wait for Ctrl-C")
     add(
         "--attach",
@@ -217,7 +218,7 @@ def _describe(
 
 
 def _profile(options: argparse.Namespace, model: Path) -> None:
-    from engine.step_profile import profile, profile_table  # noqa: PLC0415 - imports torch
+    from engine.step_profile import profile, profile_picture, profile_table  # noqa: PLC0415 - imports torch
 
     taken_at = datetime.now(UTC).isoformat(timespec="seconds")
     found = profile(model, options.streams, options.cores, _tokenizer(model), _say)
@@ -225,8 +226,9 @@ def _profile(options: argparse.Namespace, model: Path) -> None:
     path = options.results / f"profile-{taken_at.replace(':', '').replace('+0000', 'Z')}.json"
     path.write_text(json.dumps(record, indent=1) + "\n")
     path.with_suffix(".md").write_text(profile_table(record))
+    path.with_suffix(".svg").write_text(profile_picture(record))
     print(profile_table(record))
-    print(f"all figures in {path}")
+    print(f"all figures in {path}, and as .md and .svg beside it")
 
 
 def write_record(
@@ -266,6 +268,8 @@ def main(arguments: Sequence[str]) -> int:
             trio.run(_hold, options.peers, model, options.cores)
         else:
             status = _compare(options, model)
+            if options.streams and not options.no_profile:
+                _profile(options, model)
     except* (ServerFailed, StartFailed, MeasurementFailed) as failures:
         for failure in failures.exceptions:
             _say(f"bench: {failure}")

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from attrs import define
 
+from bar_chart import Bar, BarPlot, bar_charts
 from engine.peaks import measure_machine
 from engine.report import markdown_table
 from engine.roofline import Products, floor_ms
@@ -28,7 +29,7 @@ from seedance_server.engine.model_loader import LoadedModel, load_model
 from seedance_server.engine.sampling_params import SamplingParams
 from seedance_server.engine.sequence import GenerationRequest
 
-__all__ = ["profile", "profile_table", "shares"]
+__all__ = ["profile", "profile_picture", "profile_table", "shares"]
 
 STEPS = 20
 PARTS = ("products", "attention", "rest of the model", "sampler", "scheduler", "other Python")
@@ -258,4 +259,18 @@ def profile_table(record: dict[str, Any]) -> str:
             distances,
         )
         + "\n"
+    )
+
+
+def profile_picture(record: dict[str, Any]) -> str:
+    """Draw the parts of a step at each level as an SVG, and the floor beside them."""
+    return bar_charts(
+        [
+            BarPlot(
+                f"{step['rows']} sequences: {step['step_ms']:.1f} ms",
+                [Bar(part, step["parts_ms"][part], group) for group, part in enumerate(PARTS)],
+                mark=(step["floor_ms"], f"floor of the products {step['floor_ms']:.1f}"),
+            )
+            for step in record["steps"]
+        ]
     )

@@ -8,7 +8,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from engine.peaks import Machine
-from engine.step_profile import PARTS, profile, profile_table, shares
+from engine.step_profile import PARTS, profile, profile_picture, profile_table, shares
 from tests.tiny_models import build_tiny_model
 
 
@@ -55,3 +55,4 @@ def test_profile_of_a_tiny_model_has_every_part(tmp_path: Path, monkeypatch: pyt
         assert sum(step["parts_ms"].values()) == pytest.approx(step["step_ms"])
         assert step["attention_ms"] > 0
     assert "| 3 " in profile_table(record)
+    assert "3 sequences" in profile_picture(record)

@@ -11,7 +11,7 @@ Rows are written before any are read. A read never touches a slot that its seque
 repeats the last position under the mask, so stale memory can't leak, not even as NaN.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from math import ceil
 from typing import NotRequired, Self, TypedDict, TypeVar
 
@@ -27,6 +27,9 @@ from seedance_server.engine.streams import Streams
 __all__ = ["CacheOptions", "KvCache", "KvGeometry", "KvStep"]
 
 _Position = TypeVar("_Position", int, torch.Tensor)
+_SMALLEST_SIZE = 256
+"""Rows of answers that read up to so many positions are read together, longer ones with those up to twice as
+long. Below, attention is too small a part of a step to cut it further. Picked."""
 
 
 @frozen
@@ -83,10 +86,9 @@ class KvGeometry:
 
 @frozen(eq=False)
 class _Read:
-    """Slots of `rows` reads of `length` positions each, for each group of one kind, and their mask."""
+    """Reads of `length` positions each: their slots for each group of one kind, their rows and the mask."""
 
-    first_row: int
-    rows: int
+    rows: slice | torch.Tensor  # of the step: all those that read
     length: int
     slots: torch.Tensor  # [groups of this kind, reads * length]
     mask: torch.Tensor
@@ -97,7 +99,7 @@ class _KindPlan:
     """One kind of layer in one step."""
 
     write: torch.Tensor  # [groups of this kind, rows]
-    singles: _Read | None  # one read of `length` positions per row; mask [rows, 1, 1, length]
+    singles: tuple[_Read, ...]  # one read of `length` positions per row; mask [rows, length]
     spans: tuple[_Read, ...]  # one read for all rows; mask [rows, length]
 
 
@@ -188,7 +190,9 @@ class KvCache:
         for table, (_, window, ring) in zip(tables, self.kinds, strict=True):
             # From where reading begins up to a row are as many as a window has, and what lies before it.
             reach = length if window is None else min(length, self._padded(window + self.padding.begins - 1))
-            kinds.append(_KindPlan(*self._plan_singles(table, positions[:, None], window, ring, reach), ()))
+            rows = slice(0, len(positions))
+            write, read = self._plan_singles(table, positions[:, None], window, ring, reach, rows)
+            kinds.append(_KindPlan(write, (read,), ()))
         return KvStep.of(self, len(positions), kinds)
 
     def gather(self, plane: int, slots: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -213,21 +217,23 @@ class KvCache:
         return parts[0], parts[1]
 
     def _plan_kind(self, batch: Batch, groups: slice, window: int | None, ring: int | None) -> _KindPlan:
-        writes = []
-        singles = None
-        if batch.singles:
-            tables = self._tables(batch.singles, groups)
-            position = self._streams.upload(torch.tensor([chunk.start for chunk in batch.singles]))
-            begins = (self._begin(_first_seen(chunk.start, window)) for chunk in batch.singles)
-            length = self._padded(
-                max(chunk.start + 1 - begin for chunk, begin in zip(batch.singles, begins, strict=True))
-            )
-            write, singles = self._plan_singles(tables, position[:, None], window, ring, length)
+        writes, singles, order = [], [], []
+        for rows, length in self._sizes(batch.singles, window):
+            chunks = [batch.singles[row] for row in rows]
+            position = self._streams.upload(torch.tensor([chunk.start for chunk in chunks]))
+            alone = len(rows) == len(batch.singles)
+            where = slice(0, len(rows)) if alone else self._streams.upload(torch.tensor(rows))
+            tables = self._tables(chunks, groups)
+            write, read = self._plan_singles(tables, position[:, None], window, ring, length, where)
             writes.append(write)
+            singles.append(read)
+            order += rows
+        if len(singles) > 1:
+            writes = [torch.cat(writes, dim=1)[:, torch.tensor(order, device=self._device).argsort()]]
         spans = []
         row = len(batch.singles)
         for chunk in batch.spans:
-            tables = self._tables((chunk,), groups)
+            tables = self._tables([chunk], groups)
             stop = chunk.start + chunk.count
             first = _first_seen(chunk.start, window)
             begin = self._begin(first)
@@ -239,18 +245,35 @@ class KvCache:
                 seen &= reach > position - window
             writes.append(self._slots(tables, position[: chunk.count].T, ring))
             slots = self._slots(tables, reach[None].clamp(first, stop - 1), ring)
-            spans.append(_Read(row, chunk.count, len(reach), slots, self._mask(seen)))
+            span = slice(row, row + chunk.count)
+            spans.append(_Read(span, len(reach), slots, self._mask(seen)))
             row += chunk.count
-        return _KindPlan(torch.cat(writes, dim=1), singles, tuple(spans))
+        return _KindPlan(torch.cat(writes, dim=1), tuple(singles), tuple(spans))
+
+    def _sizes(self, singles: tuple[Chunk, ...], window: int | None) -> Iterator[tuple[list[int], int]]:
+        """Rows that read about as much, and how much: a short one isn't padded to the longest of all."""
+        sizes: dict[int, list[tuple[int, int]]] = {}
+        for row, chunk in enumerate(singles):
+            length = chunk.start + 1 - self._begin(_first_seen(chunk.start, window))
+            size = max(_SMALLEST_SIZE, 1 << (length - 1).bit_length())
+            sizes.setdefault(size, []).append((row, length))
+        for members in sizes.values():
+            yield [row for row, _ in members], self._padded(max(length for _, length in members))
 
     def _plan_singles(
-        self, tables: torch.Tensor, position: torch.Tensor, window: int | None, ring: int | None, length: int
+        self,
+        tables: torch.Tensor,
+        position: torch.Tensor,
+        window: int | None,
+        ring: int | None,
+        length: int,
+        rows: slice | torch.Tensor,
     ) -> tuple[torch.Tensor, _Read]:
-        """Where rows at `position` [rows, 1] write, and what they read: `length` positions each."""
+        """Where `rows` at `position` [rows, 1] write, and what they read: `length` positions each."""
         first = torch.zeros_like(position) if window is None else (position - window + 1).clamp_(min=0)
         reach = self._begin(first) + torch.arange(length, device=position.device)
         slots = self._slots(tables, reach.clamp(first, position), ring)
-        read = _Read(0, len(position), length, slots, self._mask((reach >= first) & (reach <= position)))
+        read = _Read(rows, length, slots, self._mask((reach >= first) & (reach <= position)))
         return self._slots(tables, position, ring), read
 
     def _begin(self, first: _Position) -> _Position:
@@ -265,7 +288,7 @@ class KvCache:
         mask = torch.zeros(seen.shape, dtype=self._dtype, device=seen.device)
         return mask.masked_fill_(~seen, torch.finfo(self._dtype).min)
 
-    def _tables(self, chunks: tuple[Chunk, ...], groups: slice) -> torch.Tensor:
+    def _tables(self, chunks: Sequence[Chunk], groups: slice) -> torch.Tensor:
         """[groups, chunks, blocks] block ids, short tables padded with block 0, which no slot refers to."""
         tables = [chunk.sequence.table.groups[groups] for chunk in chunks]
         longest = max(len(group) for table in tables for group in table)
@@ -315,24 +338,23 @@ class KvStep:
         rows = query[0].transpose(0, 1)  # [rows, query heads, key dim]
         heads, shared = keys.shape[1], query.shape[1] // keys.shape[1]
         out = rows.new_zeros((*rows.shape[:2], values.shape[2]))
-        if read := kind.singles:
+        for read in kind.singles:
             # Query heads that share a key head stand as rows of one head: no key is repeated.
-            wanted = rows[: read.rows].reshape(read.rows, heads, shared, -1)
+            wanted = rows[read.rows].reshape(-1, heads, shared, rows.shape[2])
             key, value = (
-                part.view(read.rows, read.length, heads, -1).transpose(1, 2)
+                part.view(len(wanted), read.length, heads, -1).transpose(1, 2)
                 for part in self._cache.gather(plane, read.slots[index])
             )
             result = self._attend(wanted, key, value, read.mask[:, None, None], scaling)
-            out[: read.rows] = result.reshape(read.rows, heads * shared, -1)
+            out[read.rows] = result.flatten(1, 2)
         for read in kind.spans:
-            span = slice(read.first_row, read.first_row + read.rows)
-            wanted = rows[span].transpose(0, 1).view(heads, shared, read.rows, -1)
+            wanted = rows[read.rows].transpose(0, 1).reshape(heads, shared, -1, rows.shape[2])
             key, value = (
                 part.transpose(0, 1)[:, None].expand(-1, shared, -1, -1)
                 for part in self._cache.gather(plane, read.slots[index])
             )
             result = self._attend(wanted, key, value, read.mask, scaling)
-            out[span] = result.flatten(0, 1).transpose(0, 1)
+            out[read.rows] = result.flatten(0, 1).transpose(0, 1)
         return out[None]
 
     def _attend(

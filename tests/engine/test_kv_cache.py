@@ -3,6 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from seedance_server.engine import kv_cache
 from seedance_server.engine.batch import Batch, Chunk
 from seedance_server.engine.block_pool import BlockPool
 from seedance_server.engine.kv_cache import KvCache, KvGeometry
@@ -83,6 +84,13 @@ def _attend_alone(query, key, value, position, window):
     return torch.einsum("ht,thd->hd", weights, values)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _short_reads_differ_in_size():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kv_cache, "_SMALLEST_SIZE", 8)
+        yield
+
+
 @pytest.mark.slow
 @given(
     st.lists(chunk_lengths(LONGEST_CHUNK), min_size=1, max_size=4),
@@ -125,3 +133,22 @@ def test_cache_gives_every_row_the_attention_of_its_own_sequence(lengths, block_
             assert out[0, -1].abs().max() == 0
         for chunk in batch.chunks:
             chunk.sequence.computed += chunk.count
+
+
+def test_rows_that_read_little_are_not_padded_to_those_that_read_much():
+    """One long conversation doesn't make every short answer read as much."""
+    cache = _cache(blocks=300)
+    pool = BlockPool(total=300, block_size=4, rings=cache.rings)
+    chunks = []
+    for order, tokens in enumerate((7, 300, 3, 310)):
+        sequence = _sequence(pool, order, tokens)
+        assert pool.reserve(sequence.table, tokens)
+        sequence.computed = tokens - 1
+        chunks.append(Chunk.of(sequence, 1))
+    kind = cache.plan(Batch.of(chunks))._groups[0][0]  # of the layers without a window
+    assert [(read.rows.tolist(), read.length) for read in kind.singles] == [([0, 2], 64), ([1, 3], 320)]
+    slots = [
+        cache._slots(torch.tensor([[chunk.sequence.table.groups[0]]]), torch.tensor([[chunk.start]]), None)
+        for chunk in chunks
+    ]
+    assert kind.write[0].tolist() == torch.cat(slots).flatten().tolist()

@@ -36,7 +36,7 @@ def _one_thread():
     torch.set_num_threads(before)
 
 
-def row(*, seed=0, position=0, prompt_ids=(), output_ids=(), banned_ids=(), **params):
+def row(*, seed=0, position=0, prompt_ids=(), output_ids=(), banned_ids=(), allowed=None, **params):
     return SamplingRow(
         params=SamplingParams(**params),
         seed=seed,
@@ -44,6 +44,7 @@ def row(*, seed=0, position=0, prompt_ids=(), output_ids=(), banned_ids=(), **pa
         prompt_ids=prompt_ids,
         output_ids=output_ids,
         banned_ids=banned_ids,
+        allowed=allowed,
     )
 
 
@@ -137,6 +138,8 @@ def test_greedy_equals_argmax_of_adjusted_logits(dtype):
     assert ids[2] == 17
 
 
+FORM = torch.arange(1003) % 7 == 3
+
 MIXED = [
     row(temperature=0),
     row(seed=1),
@@ -145,6 +148,8 @@ MIXED = [
     row(seed=4, min_p=0.05, repetition_penalty=1.3, prompt_ids=[1, 2], output_ids=[3, 3]),
     row(seed=4, presence_penalty=1, frequency_penalty=-1, output_ids=[9, 9, 8], top_p=0.99),
     row(temperature=0, logit_bias={5: 50}, banned_ids=(1, 2), logprobs=True),
+    row(seed=6, regex="a", allowed=FORM, logprobs=True),
+    row(seed=7, regex="a", allowed=FORM.flip(0), top_p=0.9, repetition_penalty=1.3, output_ids=[9, 8]),
 ]
 
 
@@ -256,7 +261,7 @@ def test_logprobs_are_only_there_when_asked_for():
 
 def test_logits_are_not_changed():
     """They may be read again, e.g. for log-probabilities."""
-    logits = random_logits(len(MIXED))
+    logits = random_logits(len(MIXED), vocabulary=1003)
     before = logits.clone()
     sample(logits, MIXED)
     assert torch.equal(logits, before)

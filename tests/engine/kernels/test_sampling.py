@@ -7,6 +7,11 @@ import torch
 
 from seedance_server.engine.candidates import BlockPasses
 from seedance_server.engine.kernels.sampling import block_weights, can_read, copy_rows
+from seedance_server.engine.native_backend import NativeBackend
+from seedance_server.engine.sampler import Sampler
+from tests.engine.test_sampler import MIXED
+
+pytestmark = pytest.mark.usefixtures("library")
 
 
 def random_logits(rows, vocabulary, dtype):
@@ -83,3 +88,17 @@ def test_copy_refuses_room_and_masks_that_do_not_fit():
     for masks in ([mask[:63]], [mask.int()], []):
         with pytest.raises(ValueError, match="allowed"):
             copy_rows(logits, rows, masks, copies, maxima)
+
+
+def test_rows_of_all_kinds_get_on_the_kernels_what_torch_gives_them_and_what_they_get_alone():
+    """The sampler's rules are the same over either; here its sums and copies are the kernels'."""
+    logits = random_logits(len(MIXED), 1003, torch.bfloat16)
+    twin = Sampler(1003).sample(logits, MIXED)
+    sampler = Sampler(1003, NativeBackend().passes)
+    together = sampler.sample(logits, MIXED)
+    assert together.ids == twin.ids
+    for index, mine in enumerate(MIXED):
+        alone = sampler.sample(logits[index : index + 1].clone(), [mine])
+        assert (together.ids[index], together.logprobs[index]) == (alone.ids[0], alone.logprobs[0])
+        if (theirs := twin.logprobs[index]) is not None:
+            assert together.logprobs[index].logprob == pytest.approx(theirs.logprob, abs=1e-4)

@@ -390,6 +390,7 @@ class Engine:
 
     def _forget(self, generation: Generation) -> None:
         sequence = generation.sequence
+        self._scheduler.record(sequence)
         if session := sequence.request.session:
             until_s = self._clock() + self._config.session_kv_ttl_s
             self._pool.keep((sequence.request.tenant, session), sequence.table, until_s)

@@ -138,14 +138,17 @@ class Scheduler:
     def complete(self, batch: Batch) -> None:
         """Note that the keys and values of a batch's tokens are in their blocks; drafts don't count yet."""
         for chunk in batch.chunks:
-            sequence = chunk.sequence
-            sequence.computed += chunk.count - len(chunk.draft)
-            full = sequence.computed // self._pool.block_size
-            if self._pool.reuses and full > sequence.recorded:
-                keys = self._keys(sequence, full)
-                for block in range(sequence.recorded, full):
-                    self._pool.record(sequence.table, block, keys[block])
-                sequence.recorded = full
+            chunk.sequence.computed += chunk.count - len(chunk.draft)
+            self.record(chunk.sequence)
+
+    def record(self, sequence: Sequence) -> None:
+        """Note which of its blocks are complete; once more before one ends whose draft was right."""
+        full = sequence.computed // self._pool.block_size
+        if self._pool.reuses and full > sequence.recorded:
+            keys = self._keys(sequence, full)
+            for block in range(sequence.recorded, full):
+                self._pool.record(sequence.table, block, keys[block])
+            sequence.recorded = full
 
     def _keys(self, sequence: Sequence, blocks: int) -> list[BlockKey]:
         """Those of the first so many full blocks of a sequence."""

@@ -70,29 +70,33 @@ inline void for_each_run(const Step& step, int64_t group, int64_t sequence, int6
   }
 }
 
-// scores[head][j] of KEYS neighbouring keys, `stride` apart.
+// scores[head][j] of `count` neighbouring keys, at most KEYS, `stride` apart.
 template <int HEADS, int KEYS>
-inline void score(const bf16* query, const bf16* key, int64_t stride, int64_t dim, float scaling, float* scores,
-                  int64_t scores_stride) {
-  __m512 sum[HEADS][KEYS];
-  for (int h = 0; h < HEADS; ++h)
-    for (int k = 0; k < KEYS; ++k) sum[h][k] = _mm512_setzero_ps();
+inline void score(const bf16* query, const bf16* key, int64_t stride, int64_t count, int64_t dim, float scaling,
+                  float* scores, int64_t scores_stride) {
+  static_assert(HEADS * KEYS <= 16);
+  __m512 sum[16];
+  for (__m512& each : sum) each = _mm512_setzero_ps();
+  const bf16* keys[KEYS];
+  for (int k = 0; k < KEYS; ++k) keys[k] = key + std::min<int64_t>(k, count - 1) * stride;
   const auto add = [&](int64_t d, __mmask32 mask) {
-    __m512bh keys[KEYS];
-#pragma GCC unroll 4
-    for (int k = 0; k < KEYS; ++k) keys[k] = (__m512bh)_mm512_maskz_loadu_epi16(mask, key + k * stride + d);
+    __m512bh part[KEYS];
+#pragma GCC unroll 16
+    for (int k = 0; k < KEYS; ++k) part[k] = (__m512bh)_mm512_maskz_loadu_epi16(mask, keys[k] + d);
 #pragma GCC unroll 4
     for (int h = 0; h < HEADS; ++h) {
       const __m512bh q = (__m512bh)_mm512_maskz_loadu_epi16(mask, query + h * dim + d);
-#pragma GCC unroll 4
-      for (int k = 0; k < KEYS; ++k) sum[h][k] = _mm512_dpbf16_ps(sum[h][k], keys[k], q);
+#pragma GCC unroll 16
+      for (int k = 0; k < KEYS; ++k) sum[h * KEYS + k] = _mm512_dpbf16_ps(sum[h * KEYS + k], part[k], q);
     }
   };
   int64_t d = 0;
   for (; d + 32 <= dim; d += 32) add(d, 0xffffffffu);
   if (d < dim) add(d, first32(dim - d));
+  alignas(64) float sums[16];
+  _mm512_store_ps(sums, _mm512_mul_ps(fold(sum, _mm512_add_ps), _mm512_set1_ps(scaling)));
   for (int h = 0; h < HEADS; ++h)
-    for (int k = 0; k < KEYS; ++k) scores[h * scores_stride + k] = _mm512_reduce_add_ps(sum[h][k]) * scaling;
+    for (int64_t k = 0; k < count; ++k) scores[h * scores_stride + k] = sums[h * KEYS + k];
 }
 
 // Turns scores into e^(score - highest), and returns one over their sum.
@@ -121,12 +125,22 @@ void attend_heads(const Step& step, const Reach& reach, const Pages& pages, int6
   if (room.size() < static_cast<size_t>(HEADS * count)) room.resize(2 * HEADS * count);
   float* scores = room.data();
   for_each_run(step, reach.group, sequence, first, position, [&](int64_t j, int64_t slot, int64_t run) {
+    constexpr int kKeys = 16 / HEADS;
     const bf16* key = pages.keys + slot * key_stride + head * pages.key_dim;
-    int64_t i = 0;
-    for (; i + 2 <= run; i += 2)
-      score<HEADS, 2>(query, key + i * key_stride, key_stride, pages.key_dim, reach.scaling, scores + j + i, count);
-    if (i < run)
-      score<HEADS, 1>(query, key + i * key_stride, key_stride, pages.key_dim, reach.scaling, scores + j + i, count);
+    const bf16* value = pages.values + slot * value_stride + head * pages.value_dim;
+    const int64_t then = first + j + run, following = std::min(position + 1 - then, step.block_size);
+    const bf16* next = key;
+    if (following > 0)
+      next = pages.keys + step.slot(reach.group, sequence, then) * key_stride + head * pages.key_dim;
+    for (int64_t i = 0; i < run; i += kKeys) {
+      // Blocks lie anywhere, so no processor foresees what is wanted next: these keys' values, and the next block's keys.
+      for (int64_t n = i; n < i + kKeys; ++n) {
+        if (n < run) fetch(value + n * value_stride, pages.value_dim);
+        if (n < following) fetch(next + n * key_stride, pages.key_dim);
+      }
+      score<HEADS, kKeys>(query, key + i * key_stride, key_stride, std::min<int64_t>(kKeys, run - i), pages.key_dim,
+                          reach.scaling, scores + j + i, count);
+    }
   });
   float weight[HEADS];
   for (int h = 0; h < HEADS; ++h) weight[h] = exponentials(scores + h * count, count);

@@ -24,6 +24,38 @@ inline void store(bf16* p, __m512 v, __mmask16 mask) { _mm256_mask_storeu_epi16(
 inline float widen(bf16 v) { return _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128(v << 16))); }
 inline bf16 narrow(float v) { return static_cast<bf16>(_mm_extract_epi16((__m128i)_mm_cvtneps_pbh(_mm_set_ss(v)), 0)); }
 
+constexpr int64_t kLine = 64;  // bytes of a cache line
+
+// Brings a row into the second-level cache, some time later.
+inline void fetch(const bf16* row, int64_t dim) {
+  for (int64_t i = 0; i < dim; i += kLine / 2) _mm_prefetch(reinterpret_cast<const char*>(row + i), _MM_HINT_T1);
+}
+
+// Sixteen vectors folded to a number each, in the order of _mm512_reduce_add_ps: halves first, then their halves.
+template <class Both>
+inline __m512 fold(const __m512 (&vectors)[16], const Both& both) {
+  __m512 halves[8], quarters[4], pairs[2];
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) {
+    const __m512 a = vectors[2 * i], b = vectors[2 * i + 1];
+    halves[i] = both(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {  // from here on each of the four lanes holds a part of another vector
+    const __m512 a = halves[2 * i], b = halves[2 * i + 1];
+    quarters[i] = both(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
+  }
+#pragma GCC unroll 2
+  for (int i = 0; i < 2; ++i) {
+    const __m512 a = quarters[2 * i], b = quarters[2 * i + 1];
+    pairs[i] = both(_mm512_shuffle_ps(a, b, 0x44), _mm512_shuffle_ps(a, b, 0xee));
+  }
+  const __m512 a = pairs[0], b = pairs[1];
+  const __m512 all = both(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xdd));
+  // Lane l holds vectors l, 4 + l, 8 + l and 12 + l.
+  return _mm512_permutexvar_ps(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), all);
+}
+
 // e^x to 2 units in the last place; 0 below the normal range.
 inline __m512 exp(__m512 x) {
   x = _mm512_min_ps(_mm512_max_ps(x, _mm512_set1_ps(-104.f)), _mm512_set1_ps(89.f));

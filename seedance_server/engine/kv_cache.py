@@ -21,6 +21,7 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 
 from seedance_server.engine.batch import Batch, Chunk
 from seedance_server.engine.errors import InsufficientMemory
+from seedance_server.engine.huge_pages import prefer_huge_pages
 from seedance_server.engine.padding import USUAL, Padding, rounded_up
 from seedance_server.engine.streams import Streams
 
@@ -163,7 +164,10 @@ class KvCache:
         def planes(dim: int) -> list[torch.Tensor]:
             # Not zeroed: pages that no sequence has used yet cost no memory.
             shape = (slots, geometry.heads, dim)
-            return [torch.empty(shape, dtype=geometry.dtype, device=device) for _ in range(geometry.planes)]
+            made = [torch.empty(shape, dtype=geometry.dtype, device=device) for _ in range(geometry.planes)]
+            for plane in made:
+                prefer_huge_pages(plane)
+            return made
 
         try:
             self.keys, self.values = planes(geometry.key_dim), planes(geometry.value_dim)

@@ -13,6 +13,8 @@ __all__ = ["BENCHMARKS", "main"]
 
 BENCHMARKS = {
     "client": "what a token costs the application's process, with the SDK and with a client of SSE",
+    "drafts": "what drafts cost where they don't help, and bring where they do: the engine alone",
+    "deterministic": "what it costs that output doesn't depend on what else runs, on each path",
     "engine": "our engine against vLLM, Transformers and llama.cpp: speed and latency, in turns",
     "events": "what reported events weigh, and the time that differences and zstd take",
     "fairness": "what tenants of weights 3, 2 and 1 get under saturation, and what the smallest feels",
@@ -26,6 +28,7 @@ BENCHMARKS = {
     "metrics": "what being watched costs: a token, a request, a scrape",
     "outage": "how a crowd of clients comes back: attempts per second through an outage, on a virtual clock",
     "prefill": "how many prompt tokens a step should hold beside answers: speed, first tokens, gaps",
+    "sampler": "what choosing tokens costs, by kind of parameter and number of rows",
     "turns": "a conversation's second turn against its first: the time to the first token",
     "wire": "what a token weighs on the wire, in each encoding, and what it costs to write",
 }

@@ -33,7 +33,7 @@ from seedance_server.engine.sampling_params import SamplingParams
 from seedance_server.engine.sequence import GenerationRequest
 from server_process import ServerFailed, demo_model
 
-__all__ = ["POLICIES", "Times", "main", "run_level"]
+__all__ = ["POLICIES", "Times", "burst_figures", "main", "random_prompts", "run_level"]
 
 Policy: TypeAlias = Callable[[PrefillBudget], Callable[[int, int], int]]
 
@@ -106,7 +106,8 @@ def run_level(engine: Engine, requests: Sequence[tuple[float, tuple[int, ...], i
     return times
 
 
-def _prompts(dice: random.Random, vocab_size: int) -> Iterator[tuple[int, ...]]:
+def random_prompts(dice: random.Random, vocab_size: int) -> Iterator[tuple[int, ...]]:
+    """Prompts without end."""
     while True:  # none begins like another one, so the pool holds nothing of it
         yield tuple(dice.randrange(vocab_size) for _ in range(PROMPT_TOKENS))
 
@@ -123,7 +124,8 @@ def _figures(times: Times, numbers: Sequence[int], from_s: float) -> dict[str, f
     }
 
 
-def _burst(engine: Engine, streams: int, prompts: Iterator[tuple[int, ...]]) -> dict[str, float]:
+def burst_figures(engine: Engine, streams: int, prompts: Iterator[tuple[int, ...]]) -> dict[str, float]:
+    """Serve so many requests that arrive at once; returns tokens a second and milliseconds."""
     times = run_level(engine, [(0.0, next(prompts), ANSWER_TOKENS) for _ in range(streams)])
     return _figures(times, range(streams), from_s=-math.inf)
 
@@ -197,11 +199,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     os.sched_setaffinity(0, arguments.cores)
     torch.set_num_threads(len(arguments.cores))
-    model = load_model(str(path), progress=lambda _line: None)
+    model = load_model(str(path))
     engine = Engine(model, EngineConfig(threads=len(arguments.cores), speculative_tokens=0))
     budget = engine._prefill_budget  # noqa: SLF001 - what is compared is set from outside
-    prompts = _prompts(random.Random(1), model.vocab_size)
-    _burst(engine, 4, prompts)  # what is set up once
+    prompts = random_prompts(random.Random(1), model.vocab_size)
+    burst_figures(engine, 4, prompts)  # what is set up once
     records: list[dict[str, Any]] = []
     for number in range(arguments.rounds):
         for kind, streams in [("burst", n) for n in arguments.streams] + [
@@ -210,7 +212,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             for policy in arguments.policies:
                 engine._scheduler._prefill_budget = POLICIES[policy](budget)  # noqa: SLF001 - as above
                 figures = (
-                    _burst(engine, streams, prompts)
+                    burst_figures(engine, streams, prompts)
                     if kind == "burst"
                     else _arrivals(engine, streams, arguments.rate, prompts)
                 )

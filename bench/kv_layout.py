@@ -2,7 +2,8 @@
 
 *Slots*: each sequence owns as many rows as the longest may have, and is read as a view. *Slabs*: it owns the
 next power of two, moves when it outgrows that, and is read with those of its size. *Paged*: blocks of 16 rows
-in any order, which torch gathers side by side at each step and the native kernel looks up. To the native
+in any order, which torch gathers side by side at each step, all as the longest or those of a size together,
+and the native kernel looks up. To the native
 kernel a slot is one long block, and so would a slab be, but for the moves. Keys and values are as the demo
 model's: one head of 256, four query heads, bfloat16. Several planes take turns, as layers do, so that the
 processor's caches hold no more of them than in a step.
@@ -42,6 +43,8 @@ SMALLEST_SLAB = 64
 HEADS, SHARED, DIM = 1, 4, 256
 PLANES = 4
 LAYERS = 18
+SMALLEST_SIZE = 256
+"""Up to so many rows are read together, as the engine reads them on torch's path; then up to twice as many."""
 MULTIPLE = 64
 """To which torch's reads are padded, as the engine pads them."""
 
@@ -165,24 +168,38 @@ def _tables(lengths: Sequence[int], block: int, rows: int) -> list[list[int]]:
 
 
 def _gathered_blocks(lengths: Sequence[int], pools: Sequence[Pool]) -> Run:
-    width = _up_to(MULTIPLE, max(lengths))
-    tables = _tables(lengths, BLOCK, len(pools[0].keys))
-    slots = torch.tensor(
-        [
-            [table[p // BLOCK] * BLOCK + p % BLOCK for p in [min(p, length - 1) for p in range(width)]]
-            for table, length in zip(tables, lengths, strict=True)
-        ]
-    ).flatten()
-    mask = _mask(lengths, width)
-    query = torch.randn(len(lengths), HEADS, SHARED, DIM).bfloat16()
-    room = [torch.empty(len(slots), HEADS, DIM, dtype=torch.bfloat16) for _ in range(2)]
+    return _gather([list(zip(lengths, _tables(lengths, BLOCK, len(pools[0].keys)), strict=True))], pools)
+
+
+def _gathered_by_size(lengths: Sequence[int], pools: Sequence[Pool]) -> Run:
+    sizes: dict[int, list[tuple[int, list[int]]]] = {}
+    for length, table in zip(lengths, _tables(lengths, BLOCK, len(pools[0].keys)), strict=True):
+        sizes.setdefault(max(SMALLEST_SIZE, _slab(length)), []).append((length, table))
+    return _gather(list(sizes.values()), pools)
+
+
+def _gather(sizes: Sequence[Sequence[tuple[int, list[int]]]], pools: Sequence[Pool]) -> Run:
+    """Sequences, each its length and blocks, of which those of one size are read together."""
+    calls = []
+    for members in sizes:
+        lengths = [length for length, _ in members]
+        width = _up_to(MULTIPLE, max(lengths))
+        positions = ((table, min(p, length - 1)) for length, table in members for p in range(width))
+        slots = torch.tensor([table[p // BLOCK] * BLOCK + p % BLOCK for table, p in positions])
+        query = torch.randn(len(members), HEADS, SHARED, DIM).bfloat16()
+        calls.append((len(members), width, slots, query, _mask(lengths, width)))
+    most = max(len(slots) for _, _, slots, _, _ in calls)
+    room = [torch.empty(most, HEADS, DIM, dtype=torch.bfloat16) for _ in range(2)]
 
     def run(plane: int) -> object:
-        parts = (
-            torch.index_select(part, 0, slots, out=out).view(len(lengths), width, HEADS, DIM)
-            for part, out in zip((pools[plane].keys, pools[plane].values), room, strict=True)
-        )
-        return _attend(query, parts, mask)
+        found = []
+        for count, width, slots, query, mask in calls:
+            parts = (
+                torch.index_select(part, 0, slots, out=out[: len(slots)]).view(count, width, HEADS, DIM)
+                for part, out in zip((pools[plane].keys, pools[plane].values), room, strict=True)
+            )
+            found.append(_attend(query, parts, mask))
+        return found
 
     return run
 
@@ -210,6 +227,7 @@ def _layouts(pools: Sequence[Pool], small: Sequence[Pool]) -> dict[str, tuple[Pr
         "torch slots": (_view_of_slots, pools),
         "torch slabs": (_views_of_slabs, pools),
         "torch paged": (_gathered_blocks, pools),
+        "torch paged, by size": (_gathered_by_size, pools),
     }
     try:
         open_library()

@@ -164,9 +164,13 @@ class HandServer:
 
     async def say(self, *messages: Message) -> None:
         """Sends one envelope, legally."""
+        await self.wire.to_client.send(self.lose(*messages))
+
+    def lose(self, *messages: Message) -> bytes | str:
+        """Says it, and returns the envelope: to the server it counts as sent."""
         frames = Delta | Flush | Error
         current = [evolve(m, epoch=self._epoch) if isinstance(m, frames) else m for m in messages]
-        await self.wire.to_client.send(self.connection.send(*current))
+        return self.connection.send(*current)
 
     async def greet(self, *, present: bool = True) -> Hello:
         """Answers HELLO; with ``present`` the session that it names, if any, is there."""

@@ -39,6 +39,20 @@ async def rest_of(generation: Generation) -> str:
     return text
 
 
+async def test_link_asks_for_what_is_missing_at_once() -> None:
+    """A gap is mended on the connection that stands, though the application has nothing to say."""
+    server = HandServer()
+    async with opened(server) as session:
+        generation = await begin(session, server)
+        server.lose(delta(1, 1, "Hé", 0))
+        await server.say(delta(1, 2, "llo", 3))
+        asked_for = await server.resume()
+        assert (asked_for.stream_id, asked_for.last_processed_id) == (1, 0)
+        await server.say(delta(1, 1, "Hé", 0), delta(1, 2, "llo", 3), final(1, 3, "Héllo"))
+        assert await rest_of(generation) == "Héllo"
+        assert generation.reconnects == 0
+
+
 @pytest.mark.parametrize("code", [*SURVIVED, 1014, 3000, 4999])
 async def test_link_is_restored_after_every_code_that_is_not_final(
     code: int, autojump_clock: trio.testing.MockClock

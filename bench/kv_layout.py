@@ -3,10 +3,9 @@
 *Slots*: each sequence owns as many rows as the longest may have, and is read as a view. *Slabs*: it owns the
 next power of two, moves when it outgrows that, and is read with those of its size. *Paged*: blocks of 16 rows
 in any order, which torch gathers side by side at each step, all as the longest or those of a size together,
-and the native kernel looks up. To the native
-kernel a slot is one long block, and so would a slab be, but for the moves. Keys and values are as the demo
-model's: one head of 256, four query heads, bfloat16. Several planes take turns, as layers do, so that the
-processor's caches hold no more of them than in a step.
+and the native kernel looks up. To the native kernel a slot is one long block, and so would a slab be, but for
+the moves. Keys and values are as the demo model's: one head of 256, four query heads, bfloat16. Several
+planes take turns, as layers do, so that the processor's caches hold no more of them than in a step.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ HEADS, SHARED, DIM = 1, 4, 256
 PLANES = 4
 LAYERS = 18
 SMALLEST_SIZE = 256
-"""Up to so many rows are read together, as the engine reads them on torch's path; then up to twice as many."""
+"""Up to so many rows are read together, as the engine does on torch's path; then up to twice as many."""
 MULTIPLE = 64
 """To which torch's reads are padded, as the engine pads them."""
 

@@ -9,13 +9,14 @@
 #include "matmul.h"
 #include "sampling.h"
 #include "threads.h"
+#include "weights.h"
 
 using namespace seedance;
 
 extern "C" {
 
 // To be raised with every change to a signature below: a library from another time is refused.
-int seedance_interface() { return 4; }
+int seedance_interface() { return 5; }
 
 void* seedance_threads_start(int count) { return new Threads(count); }
 
@@ -39,28 +40,23 @@ void* seedance_map(int64_t bytes) {
 
 void seedance_unmap(void* memory, int64_t bytes) { munmap(memory, bytes); }
 
-int64_t seedance_packed_bytes(int64_t columns, int64_t width) {
-  const Packed packed{nullptr, columns, width};
-  return packed.count() * packed.stride() * static_cast<int64_t>(sizeof(bf16));
-}
+// Of all panels; those that `weights` points to aren't looked at.
+int64_t seedance_packed_bytes(const Weights* weights) { return weights->count() * weights->panel_bytes(); }
 
-// weights[columns][width] into panels.
-void seedance_pack(void* threads, const bf16* weights, int64_t columns, int64_t width, bf16* panels) {
+// from[columns][width] into the panels of `to`, which are zeroes.
+void seedance_pack(void* threads, const bf16* from, const Weights* to) {
   Threads& pool = *static_cast<Threads*>(threads);
   const std::lock_guard turn(pool.turn());
-  const Packed packed{panels, columns, width};
-  pool.run(packed.count(), [&](int64_t panel) {
-    pack_panel(weights, columns, width, panel * kPanel, panels + panel * packed.stride());
-  });
+  pack(pool, from, *to);
 }
 
 // y[rows][columns] = x[rows][width] weights^T + bias. `bias` and `maxima` [rows][panels] may be null.
-void seedance_linear(void* threads, const bf16* x, int64_t rows, int64_t x_stride, const bf16* panels, int64_t columns,
-                     int64_t width, const bf16* bias, bf16* y, int64_t y_stride, bf16* maxima) {
+void seedance_linear(void* threads, const bf16* x, int64_t rows, int64_t x_stride, const Weights* weights,
+                     const bf16* bias, bf16* y, int64_t y_stride, bf16* maxima) {
   Threads& pool = *static_cast<Threads*>(threads);
   const std::lock_guard turn(pool.turn());
-  const Packed packed{panels, columns, width};
-  multiply(pool, Rows{x, rows, x_stride}, packed, StoreRows{y, y_stride, columns, bias, maxima, packed.count()});
+  multiply(pool, Rows{x, rows, x_stride}, *weights,
+           StoreRows{y, y_stride, weights->columns, bias, maxima, weights->count()});
 }
 
 // Stores keys [rows][heads][key_dim] and values [rows][heads][value_dim] of the step's rows, then attends: from queries

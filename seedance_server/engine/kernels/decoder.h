@@ -12,11 +12,12 @@
 #include "matmul.h"
 #include "rows.h"
 #include "threads.h"
+#include "weights.h"
 
 namespace seedance {
 
 struct Linear {
-  Packed weights;
+  Weights weights;
   const bf16* bias;  // or nothing
 };
 
@@ -50,7 +51,7 @@ struct Model {
   int64_t feed_forward;
   Activation activation;
   Norm final_norm;
-  Packed head;
+  Weights head;
   // Embeddings: rows of their own, or those of the head where the two are one.
   const bf16* embeddings;
   float embedding_scale;
@@ -143,8 +144,7 @@ class Decoder {
     if (model.embeddings) {
       std::memcpy(row, model.embeddings + id * dim, dim * sizeof(bf16));
     } else {
-      const bf16* panel = model.head.panel(id / kPanel) + id % kPanel * 2;
-      for (int64_t k = 0; k < dim; ++k) row[k] = panel[k / 2 * 2 * kPanel + k % 2];
+      read_column(model.head, id, row);
     }
     const __m512 scale = _mm512_set1_ps(model.embedding_scale);
     for (int64_t k = 0; k < dim; k += 16) {

@@ -17,7 +17,7 @@ from torch import Tensor
 from seedance_server.engine.kernels.attention import PagedRows
 from seedance_server.engine.kernels.library import open_library
 from seedance_server.engine.kernels.linear import PackedWeights, threads_handle
-from seedance_server.engine.kernels.structures import Layer, Linear, Model, Norm, Packed, Pages, Reach, Rotary
+from seedance_server.engine.kernels.structures import Layer, Linear, Model, Norm, Pages, Reach, Rotary
 from seedance_server.engine.kernels.weight_memory import WeightMemory
 
 __all__ = ["Decoder", "DecoderLayer", "DecoderWeights", "Dense", "RmsNorm"]
@@ -87,12 +87,7 @@ class Dense:
     def structure(self) -> Linear:
         """For the kernels."""
         bias = None if self.bias is None else self.bias.data_ptr()
-        return Linear(_packed_structure(self.weights), bias)
-
-
-def _packed_structure(weights: PackedWeights) -> Packed:
-    """For the kernels."""
-    return Packed(weights.address, weights.columns, weights.width)
+        return Linear(self.weights.structure, bias)
 
 
 @frozen(eq=False, kw_only=True)
@@ -196,7 +191,7 @@ class Decoder:
             *(len(layers), weights.head.width, weights.query_heads, weights.feed_forward),
             _ACTIVATIONS[weights.activation],
             weights.final_norm.structure(),
-            _packed_structure(weights.head),
+            weights.head.structure,
             None if embeddings is None else embeddings.data_ptr(),
             weights.embedding_scale,
         )

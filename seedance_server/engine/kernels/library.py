@@ -18,12 +18,21 @@ from seedance_server.engine.kernels.compiler import (
     source_digest,
 )
 
-__all__ = ["REQUIRED_FEATURES", "KernelsMissing", "find_library", "missing_features", "open_library"]
+__all__ = [
+    "INT8_FEATURES",
+    "REQUIRED_FEATURES",
+    "KernelsMissing",
+    "find_library",
+    "missing_features",
+    "open_library",
+]
 
 REQUIRED_FEATURES = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_bf16", "avx2", "fma")
 """As Linux spells them in /proc/cpuinfo; the compiler's flags are their twins."""
+INT8_FEATURES = ("avx512vbmi",)
+"""What weights of 8 bits need besides; int8.h names it where it does."""
 
-_INTERFACE = 4  # of cpu.cpp
+_INTERFACE = 5  # of cpu.cpp
 _HERE = Path(__file__).parent
 _PROCESSOR = Path("/proc/cpuinfo")
 
@@ -33,13 +42,13 @@ _SIGNATURES: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "seedance_threads_stop": (None, (_address,)),
     "seedance_map": (_address, (_integer,)),
     "seedance_unmap": (None, (_address, _integer)),
-    "seedance_packed_bytes": (_integer, (_integer, _integer)),
-    "seedance_pack": (None, (_address, _address, _integer, _integer, _address)),
+    "seedance_packed_bytes": (_integer, (_address,)),
+    "seedance_pack": (None, (_address, _address, _address)),
     "seedance_linear": (
         None,
         (
             *(_address, _address, _integer, _integer),  # threads, x, rows, stride of x
-            *(_address, _integer, _integer, _address),  # panels, columns, width, bias
+            *(_address, _address),  # weights, bias
             *(_address, _integer, _address),  # y, stride of y, maxima
         ),
     ),
@@ -84,18 +93,21 @@ class KernelsMissing(Exception):  # noqa: N818 - a state of the machine, with it
     """The kernels can't run here; the text says why, in a few words."""
 
 
-def missing_features(processor: Path = _PROCESSOR) -> list[str]:
-    """Which of `REQUIRED_FEATURES` the processor lacks.
+def missing_features(
+    processor: Path = _PROCESSOR, required: tuple[str, ...] = REQUIRED_FEATURES
+) -> list[str]:
+    """Which of the required features the processor lacks.
 
     Args:
         processor: A file like /proc/cpuinfo; without one all features count as missing.
+        required: What it should have.
     """
     try:
         lines = processor.read_text().splitlines()
     except OSError:
         lines = []
     flags = next((line.split() for line in lines if line.startswith("flags")), [])
-    return [feature for feature in REQUIRED_FEATURES if feature not in flags]
+    return [feature for feature in required if feature not in flags]
 
 
 def find_library(environment: Mapping[str, str], package: Path = _HERE) -> Path:

@@ -1,7 +1,8 @@
 """Linear layers over packed weights: `torch.nn.Linear`'s twins on the kernels.
 
-The weights stand once, in panels (see matmul.h); the layer that they came from is left without. Each result
-is a float32 sum in one fixed order, rounded to bfloat16 once: the same bits whatever rows are beside a row.
+The weights stand once, in panels (see matmul.h, and int8.h for 8 bits); the layer that they came from is left
+without. Each result is a float32 sum in one fixed order, rounded to bfloat16 once: the same bits whatever
+rows are beside a row.
 """
 
 import ctypes
@@ -12,6 +13,7 @@ from attrs import frozen
 from torch import Tensor, nn
 
 from seedance_server.engine.kernels.library import open_library
+from seedance_server.engine.kernels.structures import Weights
 from seedance_server.engine.kernels.weight_memory import WeightMemory
 
 __all__ = ["PackedLinear", "PackedWeights", "threads_handle"]
@@ -33,14 +35,14 @@ class PackedWeights:
     """A matrix in panels.
 
     Attributes:
-        memory: Keeps what ``address`` points to.
-        address: Of the first panel.
+        memory: Keeps what ``structure`` points to.
+        structure: For the kernels.
         columns: Outputs.
         width: Inputs.
     """
 
     memory: WeightMemory
-    address: int
+    structure: Weights
     columns: int
     width: int
 
@@ -51,9 +53,10 @@ class PackedWeights:
         weights = weights.detach().contiguous()
         if weights.dtype != torch.bfloat16:
             raise TypeError(f"the kernels multiply bfloat16, not {weights.dtype}")
-        address = memory.take(memory.library.seedance_packed_bytes(columns, width))
-        memory.library.seedance_pack(threads_handle(), weights.data_ptr(), columns, width, address)
-        return cls(memory, address, columns, width)
+        structure = Weights(None, columns, width, memory.bits)
+        structure.panels = memory.take(memory.library.seedance_packed_bytes(ctypes.addressof(structure)))
+        memory.library.seedance_pack(threads_handle(), weights.data_ptr(), ctypes.addressof(structure))
+        return cls(memory, structure, columns, width)
 
     @property
     def panels(self) -> int:
@@ -94,7 +97,7 @@ class PackedWeights:
         self.memory.library.seedance_linear(
             threads_handle(),
             *(rows.data_ptr(), len(rows), rows.stride(0)),
-            *(self.address, self.columns, self.width, _pointer(bias)),
+            *(ctypes.addressof(self.structure), _pointer(bias)),
             *(y.data_ptr(), self.columns, _pointer(maxima)),
         )
         return y.view(*x.shape[:-1], self.columns)
@@ -111,7 +114,7 @@ class PackedLinear(nn.Module):
     def __init__(self, weights: PackedWeights, bias: Tensor | None = None) -> None:
         super().__init__()
         self.weights = weights
-        self.bias = None if bias is None else bias.detach().contiguous()
+        self.bias = None if bias is None else bias.detach().clone()
 
     @classmethod
     def of(cls, linear: nn.Linear, memory: WeightMemory) -> "PackedLinear":

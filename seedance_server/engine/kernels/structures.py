@@ -5,15 +5,15 @@ A structure holds addresses and keeps nothing alive: whoever fills one keeps wha
 
 import ctypes
 
-__all__ = ["Layer", "Linear", "Model", "Norm", "Packed", "Pages", "Reach", "Rotary", "Step"]
+__all__ = ["Layer", "Linear", "Model", "Norm", "Pages", "Reach", "Rotary", "Step", "Weights"]
 
 _address, _integer, _number, _flag = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float, ctypes.c_int32
 
 
-class Packed(ctypes.Structure):
-    """matmul.h: a matrix in panels."""
+class Weights(ctypes.Structure):
+    """weights.h: a matrix in panels."""
 
-    _fields_ = (("panels", _address), ("columns", _integer), ("width", _integer))
+    _fields_ = (("panels", _address), ("columns", _integer), ("width", _integer), ("bits", _integer))
 
 
 class Pages(ctypes.Structure):
@@ -50,7 +50,7 @@ class Norm(ctypes.Structure):
 class Linear(ctypes.Structure):
     """decoder.h: a packed matrix with its bias, or without."""
 
-    _fields_ = (("weights", Packed), ("bias", _address))
+    _fields_ = (("weights", Weights), ("bias", _address))
 
 
 class Layer(ctypes.Structure):
@@ -76,6 +76,6 @@ class Model(ctypes.Structure):
     _fields_ = (
         *(("layers", _address), ("layer_count", _integer), ("hidden", _integer)),
         *(("query_heads", _integer), ("feed_forward", _integer), ("activation", _flag)),
-        *(("final_norm", Norm), ("head", Packed)),
+        *(("final_norm", Norm), ("head", Weights)),
         *(("embeddings", _address), ("embedding_scale", _number)),
     )

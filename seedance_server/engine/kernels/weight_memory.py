@@ -21,9 +21,11 @@ class WeightMemory:
 
     Args:
         library: The kernels.
+        bits: Of each weight that is packed into it: 16 for bfloat16 as it is, or 8.
     """
 
     library: ctypes.CDLL
+    bits: int = 16
     size_bytes: int = field(default=0, init=False)
     _next: int = field(default=0, init=False)
     _end: int = field(default=0, init=False)

@@ -4,6 +4,7 @@ import torch
 from seedance_server.engine.kernels.attention import PagedRows, pages_of
 from seedance_server.engine.kernels.decoder import Decoder, DecoderLayer, DecoderWeights, Dense, RmsNorm
 from seedance_server.engine.kernels.linear import PackedWeights
+from seedance_server.engine.kernels.weight_memory import WeightMemory
 
 HIDDEN, HEADS, DIM, WIDE, VOCABULARY = 40, 2, 16, 50, 70
 
@@ -22,6 +23,10 @@ def _norm(dim):
 
 @pytest.fixture
 def decoder(memory):
+    return _decoder(memory)
+
+
+def _decoder(memory, *, embeddings=None):
     """Two layers without norms of heads, over a plane for each, with room for two sequences of eight."""
     layers = tuple(
         DecoderLayer(
@@ -49,7 +54,7 @@ def decoder(memory):
         layers=layers,
         final_norm=_norm(HIDDEN),
         head=PackedWeights.of(_random(VOCABULARY, HIDDEN, seed=30), memory),
-        embeddings=None,
+        embeddings=embeddings,
         embedding_scale=3.0,
         query_heads=HEADS,
         feed_forward=WIDE,
@@ -89,6 +94,28 @@ def test_later_rows_follow_from_what_earlier_steps_stored(decoder):
     _run(decoder, [(0, 2), (0, 1)], [*ids[:2], 8], [])
     later, _ = _run(decoder, [(2, 3), (0, 1)], [*ids[2:], 7], [2, 3])
     assert torch.equal(later, whole)
+
+
+def test_embeddings_are_the_head_s_weights_of_8_bits(library):
+    """Where the two are one: each id's row is what its column's whole numbers and factors say."""
+    memory = WeightMemory(library, bits=8)
+    shared = _decoder(memory)
+    unit = torch.eye(HIDDEN).bfloat16()
+    rows = shared.weights.head.multiply(unit).T.contiguous()
+    separate = _decoder(memory, embeddings=rows)
+    step = [(0, 5), (0, 3)], [3, 1, 69, 33, 31, 32, 2, 64], range(8)
+    for one, other in zip(_run(shared, *step), _run(separate, *step), strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("bits", [16, 8])
+def test_row_is_the_same_bits_alone_and_in_company(library, bits):
+    """A whole decoder: none of its products looks at how many rows there are."""
+    decoder = _decoder(WeightMemory(library, bits=bits))
+    together, _ = _run(decoder, [(0, 8), (0, 6)], [3, 1, 4, 1, 5, 9, 2, 6, 7, 7, 7, 7, 7, 7], [7])
+    for position, token in enumerate([3, 1, 4, 1, 5, 9, 2, 6]):
+        alone, _ = _run(decoder, [(position, 1)], [token], [0])
+    assert torch.equal(alone, together)
 
 
 def test_maxima_are_those_of_the_logits(decoder):

@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seedance_server.engine.kernels.linear import PackedLinear, PackedWeights, threads_handle
+from seedance_server.engine.kernels.weight_memory import WeightMemory
 
 # One rounding to bfloat16 (2^-9 of the result), and sums of another order: 1e-5 of the terms' sizes.
 ROUNDING = 2**-8
@@ -12,6 +13,20 @@ ORDER = 1e-5
 
 def _random(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).bfloat16()
+
+
+def _eight_bits(weights):
+    """What int8.h makes of a matrix: for each column's every 64 numbers a factor, the greatest over 127."""
+    parts = [_whole_numbers(part) for part in weights.float().split(64, 1)]
+    return torch.cat(parts, 1)
+
+
+def _whole_numbers(part):
+    most = part.abs().amax(1, keepdim=True)
+    to_whole = torch.tensor(127.0) / most  # one rounding; of a plain number torch would make two
+    numbers = (part * to_whole.where(most > 0, 0)).round()
+    assert numbers.abs().max() <= 127
+    return numbers.double() * (most / 127).double()
 
 
 def _assert_product(y, x, weights, bias=None):
@@ -35,19 +50,55 @@ def test_product_is_torch_s_within_one_rounding(memory_for_all, rows, columns, w
     _assert_product(packed.multiply(x, bias), x, weights, bias)
 
 
+@given(
+    rows=st.integers(1, 40),
+    columns=st.integers(1, 100),
+    width=st.integers(1, 200),
+    biased=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_product_with_8_bits_is_that_of_the_whole_numbers_times_their_factors(
+    eight_bits_for_all, rows, columns, width, biased, seed
+):
+    """As exact as the other: only the weights are rounded, once, when they are packed."""
+    x, weights = _random(rows, width, seed=seed), _random(columns, width, seed=seed + 100)
+    bias = _random(columns, seed=seed + 200) if biased else None
+    packed = PackedWeights.of(weights, eight_bits_for_all)
+    _assert_product(packed.multiply(x, bias), x, _eight_bits(weights), bias)
+
+
 @pytest.fixture(scope="module")
 def memory_for_all(library):
-    from seedance_server.engine.kernels.weight_memory import WeightMemory
-
     return WeightMemory(library)
 
 
+@pytest.fixture(scope="module")
+def eight_bits_for_all(library):
+    return WeightMemory(library, bits=8)
+
+
+def test_whole_numbers_up_to_127_stay_what_they_are_in_8_bits(library):
+    """Every size and sign at every place of a panel's step: products with unit rows are the weights."""
+    numbers = torch.arange(64 * 64).view(64, 64) % 255 - 127
+    numbers[:, 5] = 127  # so that each column's factor is 1
+    packed = PackedWeights.of(numbers.bfloat16(), WeightMemory(library, bits=8))
+    assert torch.equal(packed.multiply(torch.eye(64).bfloat16()).T, numbers.bfloat16())
+
+
+def test_8_bits_take_half_the_memory(library):
+    """And a factor of 4 bytes for every 64."""
+    memory = WeightMemory(library, bits=8)
+    PackedWeights.of(_random(64, 128), memory)
+    assert memory.size_bytes == 64 * 128 + 64 * 2 * 4
+
+
+@pytest.mark.parametrize("bits", [16, 8])
 @pytest.mark.parametrize("threads", [1, 2, 3])
-def test_row_is_the_same_bits_alone_and_among_others(memory, threads):
+def test_row_is_the_same_bits_alone_and_among_others(library, threads, bits):
     """A sequence's numbers don't depend on its neighbours, nor on the number of threads."""
     weights = _random(200, 130)
     x = _random(300, 130, seed=1)
-    packed = PackedWeights.of(weights, memory)
+    packed = PackedWeights.of(weights, WeightMemory(library, bits=bits))
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     alone = torch.cat([packed.multiply(row[None]) for row in x])

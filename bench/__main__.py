@@ -19,6 +19,7 @@ BENCHMARKS = {
     "events": "what reported events weigh, and the time that differences and zstd take",
     "fairness": "what tenants of weights 3, 2 and 1 get under saturation, and what the smallest feels",
     "flow": "what readers that stand still cost others, and what a burst read too slowly loses",
+    "gpu": "the engine on a GPU, in one bundle: correctness, then speed with graphs and without",
     "heartbeat": "what it costs to know that idle connections are alive, lazily and by a timer each",
     "journal": "what durability costs: frames a second, and the wait for a commit",
     "kv_layout": "where keys and values could lie: the time that attention takes, and the memory",
@@ -29,6 +30,7 @@ BENCHMARKS = {
     "outage": "how a crowd of clients comes back: attempts per second through an outage, on a virtual clock",
     "prefill": "how many prompt tokens a step should hold beside answers: speed, first tokens, gaps",
     "sampler": "what choosing tokens costs, by kind of parameter and number of rows",
+    "startup": "how long a start takes, stage by stage, and the memory that the server holds then",
     "turns": "a conversation's second turn against its first: the time to the first token",
     "wire": "what a token weighs on the wire, in each encoding, and what it costs to write",
 }

@@ -61,8 +61,27 @@ TEXTS = {
     "code": "# Returns the numbers from first to last.\ndef numbers(first, last):\n    result = []\n",
     "list": "The names of the months and their numbers:\n1. January: 1\n2. February: 2\n3. March: 3\n",
     "story": "Once upon a time there was a clockmaker who lived by the sea. One winter evening",
+    "edit": """Here is a Python function:
+
+```python
+def total_price(items, discount):
+    total = 0
+    for item in items:
+        price = item["price"]
+        quantity = item["quantity"]
+        if quantity > 0:
+            total = total + price * quantity
+    if discount > 0:
+        total = total - total * discount
+    return total
+```
+
+The same function, with the parameter discount renamed to rebate:
+
+```python
+""",
 }
-"""Texts that repeat themselves more and less: what drafts taken from the text itself are good for."""
+"""Texts that repeat themselves or their prompt more and less: what drafts taken from a text are good for."""
 
 
 def text_request(kind: str, number: int, max_tokens: int) -> Request:

@@ -60,4 +60,5 @@ def test_step_cost_is_measured_through_the_runner_of_an_engine_that_answers_afte
     plain = drive(make_engine(load_tiny("qwen2")), [make_request(0, range(5, 30), max_tokens=20)])[0]
     engine = make_engine(load_tiny("qwen2"))
     assert "rows" in engine.measure_steps()
+    assert engine._speculation.cost is not USUAL_COST
     assert drive(engine, [make_request(0, range(5, 30), max_tokens=20)])[0].token_ids == plain.token_ids

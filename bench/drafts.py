@@ -1,0 +1,166 @@
+"""What drafts cost where they don't help, and what they bring where they do: the engine alone, in turns.
+
+Two engines over one model, one with drafts and one without, answer the same requests, one engine after the
+other; who goes first changes from round to round. Text drawn at temperature 1 after words in no order repeats
+hardly anything, so that guesses are mostly wrong. Both must give the same tokens, which is checked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import attrs
+import torch
+from attrs import frozen
+
+from engine.report import markdown_table
+from engine.workload import TEXTS, Tokenize, prompt, text_request
+from load import RESULTS, machine
+from seedance_server.engine.config import EngineConfig
+from seedance_server.engine.engine import Engine
+from seedance_server.engine.model_loader import load_model
+from seedance_server.engine.sampling_params import SamplingParams
+from seedance_server.engine.sequence import GenerationRequest
+from server_process import demo_model
+
+__all__ = ["DRAWN", "Run", "answer", "main", "requests"]
+
+DRAWN = "drawn"
+"""Text without repetition: words in no order, then draws at temperature 1."""
+PROMPT_TOKENS = 60
+
+
+@frozen
+class Run:
+    """How one engine answered some requests.
+
+    Attributes:
+        seconds: From the first step in which all answers had begun to the last.
+        token_ids: By request.
+        drafted: Tokens that were run ahead.
+        accepted: Those of them that were right.
+    """
+
+    seconds: float
+    token_ids: tuple[tuple[int, ...], ...]
+    drafted: int
+    accepted: int
+
+
+def requests(
+    kind: str, streams: int, number: int, tokens: int, tokenize: Tokenize
+) -> list[GenerationRequest]:
+    """Return the requests of one level, none of which occurs in another round.
+
+    Args:
+        kind: `DRAWN`, or of `engine.workload.TEXTS`, which are answered greedily.
+        streams: How many.
+        number: Of the round.
+        tokens: Of each answer.
+        tokenize: The model's tokenizer.
+    """
+    made = []
+    for stream in range(streams):
+        seed = 1000 * number + stream
+        if kind == DRAWN:
+            text, temperature = prompt(f"drafts {seed}", PROMPT_TOKENS, tokenize), 1.0
+        else:
+            text, temperature = text_request(kind, seed, tokens).prompt, 0.0
+        params = SamplingParams(temperature=temperature, seed=seed, max_tokens=tokens, ignore_eos=True)
+        ids = tuple(tokenize(text))
+        made.append(GenerationRequest(id=stream, prompt_ids=ids, params=params, arrival_s=0.0))
+    return made
+
+
+def answer(engine: Engine, requests: Sequence[GenerationRequest]) -> Run:
+    """Let one engine answer; prompts aren't timed."""
+    before = engine.statistics()
+    for request in requests:
+        engine.add(request)
+    ids: dict[int, list[int]] = {request.id: [] for request in requests}
+    started_s = time.perf_counter()
+    while engine.has_work():
+        begun = all(ids.values())
+        for output in engine.step():
+            ids[output.id] += output.token_ids
+        if not begun:
+            started_s = time.perf_counter()
+    after = engine.statistics()
+    return Run(
+        time.perf_counter() - started_s,
+        tuple(map(tuple, ids.values())),
+        after.drafted_tokens - before.drafted_tokens,
+        after.accepted_tokens - before.accepted_tokens,
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measures and prints a table; 1 if the two engines gave different tokens."""
+    parser = argparse.ArgumentParser(prog="drafts", description=__doc__)
+    add = parser.add_argument
+    add("--streams", default="1,2,4,8", help="levels (default: 1,2,4,8)")
+    add("--texts", default=DRAWN, help=f"of {DRAWN},{','.join(TEXTS)} (default: {DRAWN})")
+    add("--tokens", type=int, default=64, help="tokens of an answer (default: 64)")
+    add("--rounds", type=int, default=5, help="times through all levels (default: 5)")
+    add("--kernels", default="auto", help="auto, torch or native (default: auto)")
+    add("--threads", type=int, default=os.cpu_count(), help="of PyTorch (default: one each core)")
+    add("--model-path", type=Path, help="directory of the model (default: the demo model)")
+    options = parser.parse_args(arguments)
+    torch.set_num_threads(options.threads)
+    model = load_model(str(options.model_path or demo_model()), kernels=options.kernels)
+    settings = {"drafts": EngineConfig(kv_memory_bytes=2**29)}
+    settings["plain"] = attrs.evolve(settings["drafts"], speculative_tokens=0)
+    engines = {name: Engine(model, config) for name, config in settings.items()}
+    print(engines["drafts"].measure_steps(), file=sys.stderr)
+
+    def tokenize(text: str) -> list[int]:
+        ids: list[int] = model.tokenizer(text)["input_ids"]
+        return ids
+
+    levels = [(kind, int(part)) for kind in options.texts.split(",") for part in options.streams.split(",")]
+    found: dict[str, list[dict[str, Any]]] = {f"{kind}, {streams}": [] for kind, streams in levels}
+    status = 0
+    for number in range(options.rounds):
+        for kind, streams in levels:
+            asked = requests(kind, streams, number, options.tokens, tokenize)
+            names = sorted(engines, reverse=bool(number % 2))
+            runs = {name: answer(engines[name], asked) for name in names}
+            same = runs["drafts"].token_ids == runs["plain"].token_ids
+            status |= not same
+            drafts, plain = runs["drafts"], runs["plain"]
+            figures = {
+                "ratio": plain.seconds / drafts.seconds,
+                "plain_s": plain.seconds,
+                "drafted": drafts.drafted,
+                "accepted": drafts.accepted,
+                "same": same,
+            }
+            found[f"{kind}, {streams}"].append(figures)
+            print(f"round {number}, {kind}, {streams}: {figures}", file=sys.stderr, flush=True)
+    rows = []
+    for level, runs_of in found.items():
+        ratios = [each["ratio"] for each in runs_of]
+        counts = [sum(each[name] for each in runs_of) for name in ("drafted", "accepted")]
+        spread = f"{median(ratios):.3f} ({min(ratios):.3f}..{max(ratios):.3f})"
+        rows.append([level, spread, *map(str, counts), str(all(each["same"] for each in runs_of))])
+    print(markdown_table(["text, streams", "speed over plain", "drafted", "right", "same tokens"], rows))
+    taken_at = datetime.now(UTC).isoformat(timespec="seconds").replace(":", "").replace("+0000", "Z")
+    path = RESULTS / f"drafts-{taken_at}.json"
+    path.write_text(
+        json.dumps({"machine": machine(), "backend": model.backend.name, "found": found}, indent=1) + "\n"
+    )
+    print(f"all figures in {path}")
+    return status
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

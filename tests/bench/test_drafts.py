@@ -1,0 +1,48 @@
+"""Drafts against none, as the benchmark compares them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from drafts import DRAWN, answer, requests
+from engine.workload import TEXTS
+from seedance_server.engine.config import EngineConfig
+from seedance_server.engine.engine import Engine
+from seedance_server.engine.model_loader import load_model
+from tests.tiny_models import build_tiny_model
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.slow
+def test_both_engines_give_the_same_tokens_and_one_in_fewer_steps(tmp_path: Path) -> None:
+    """What is compared is time: the tokens, and how many, are the same."""
+    model = load_model(str(build_tiny_model("qwen2", tmp_path)))
+
+    def tokenize(text: str) -> list[int]:
+        ids: list[int] = model.tokenizer(text)["input_ids"]
+        return ids
+
+    for kind in ("code", DRAWN):
+        asked = requests(kind, 2, 0, 24, tokenize)
+        assert len({request.prompt_ids for request in asked}) == 2
+        runs = []
+        for tokens in (0, 7):
+            engine = Engine(model, EngineConfig(kv_memory_bytes=2**24, speculative_tokens=tokens))
+            runs.append(answer(engine, asked))
+        plain, drafts = runs
+        assert plain.token_ids == drafts.token_ids
+        assert [len(ids) for ids in plain.token_ids] == [24, 24]
+        assert plain.drafted == plain.accepted == 0 <= drafts.accepted <= drafts.drafted
+        assert plain.seconds > 0 < drafts.seconds
+    assert DRAWN not in TEXTS

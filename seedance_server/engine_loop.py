@@ -206,7 +206,8 @@ class Generation:
             self._wake()
 
     def _wake(self) -> None:
-        self._news.unpark_all()
+        if self._news:
+            self._news.unpark_all()
         if self._hear is not None:
             self._hear()
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import trio
+from attrs import evolve
 
 from seedance_server.config import Config
 from seedance_server.engine.sequence import SequenceOutput
@@ -113,7 +114,8 @@ class Ledger:
         assert self._under_way is not None, "settled twice"  # noqa: S101
         draft, outputs = self._under_way
         self._under_way = None
-        self._settling.unpark_all()
+        if self._settling:
+            self._settling.unpark_all()
         if is_written:
             self._publish(draft)
         else:
@@ -149,14 +151,15 @@ class Ledger:
         """Makes the terminal frame durable and public; see `write`.
 
         Args:
-            ending: How it ended.
+            ending: How it ended; the digest of the text is filled in here.
             finish: The same in a word.
             out_of_turn: It may pass a full window.
         """
-        held = self._held
-        await self._write(
-            draft_ending(self._stream_id, self.position, ending, held, out_of_turn=out_of_turn), finish
-        )
+        position, held = self.position, self._held
+        if isinstance(ending, Final):
+            ending = evolve(ending, digest=position.digest.digest())
+        draft = draft_ending(self._stream_id, position, ending, held, out_of_turn=out_of_turn)
+        await self._write(draft, finish)
 
     def _draft(self, outputs: Sequence[SequenceOutput]) -> Draft:
         return draft_frames(

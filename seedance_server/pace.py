@@ -107,9 +107,11 @@ class Pace:
     def _use(self) -> tuple[int, int]:
         """Of the window of whoever has the most room, by share."""
         used, capacity = 0, 1
-        for index, reader in enumerate(self._readers):
-            its_capacity = self._ahead + reader.window_size
-            its_used = its_capacity - self._credit_of(reader)
-            if index == 0 or its_used * capacity < used * its_capacity:
-                used, capacity = its_used, its_capacity
+        last_id, is_first = self._tail.last_id, True
+        for reader in self._readers:
+            window_size = reader.window_size
+            its_capacity = self._ahead + window_size
+            its_used = window_size - reader.room + last_id - reader.sent_id
+            if is_first or its_used * capacity < used * its_capacity:
+                used, capacity, is_first = its_used, its_capacity, False
         return used, capacity

@@ -54,7 +54,8 @@ class Sender:
         epoch: Of the connection's hold on the session.
         after_id: The last frame that the client has.
         taken_id: The last that its application has taken, at most that; what lies between is read again.
-        digest: Hash of the stream's text up to there, if it is known; taken over.
+        digest: Hash of the stream's text up to there, if it is known; taken over. Goes on until frames come
+            that have one with them.
         on_sent: Called after each frame that was put into the outbox but the last, with its number and the
             digest of the text up to it if that is known.
         on_last: Called before the terminal frame is put: what is to be said of the stream is said now.
@@ -144,7 +145,8 @@ class Sender:
         # connection sent.
         if self._window.in_flight:
             self._window.on_ack(min(frame_id, self._last_windowed_id), now_s)
-        self._window_moved.unpark_all()
+        if self._window_moved:
+            self._window_moved.unpark_all()
 
     async def run(self) -> None:
         """Sends until the terminal frame is in the outbox.
@@ -253,7 +255,8 @@ class Sender:
             self._on_sent(frame_id, self._digest_after(entry))
 
     def _digest_after(self, entry: TailFrame) -> bytes | None:
-        if self._digest is None:
+        if self._digest is None or entry.digest is not None:
+            self._digest = None  # behind by now; what comes from the tail has its own
             return entry.digest
         if isinstance(entry.frame, Delta):
             self._digest.update(entry.frame.text.encode())

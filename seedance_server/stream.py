@@ -18,12 +18,11 @@ from collections.abc import Sequence
 
 import structlog
 import trio
-from attrs import evolve
 
 from seedance_server.admission import Admission
 from seedance_server.config import Config
 from seedance_server.engine.errors import EngineError
-from seedance_server.engine.sequence import Finish, SequenceOutput
+from seedance_server.engine.sequence import Finish
 from seedance_server.engine_loop import Generation
 from seedance_server.errors import EngineStopped, RequestRefused, SessionLost
 from seedance_server.frame_draft import Ending, Position, cancelled_final, final_of
@@ -182,10 +181,14 @@ class Stream:
     def note_progress(self) -> None:
         """A window moved, or something else that may let it go on."""
         self._steer()
-        self._patience.deadline = self._park_at_s()
+        self._set_patience()
         self._changed.unpark_all()
         self._turn.note_change()
         self._pass_on()
+
+    def _set_patience(self) -> None:
+        if (deadline_s := self._park_at_s()) != self._patience.deadline:  # to set it takes longer than to ask
+            self._patience.deadline = deadline_s
 
     def _steer(self) -> None:
         """Tells the engine at once what the windows have come to."""
@@ -195,7 +198,7 @@ class Stream:
         if (action := self._pace.update(now_s)) is None:
             return
         self._watch.flow(action, None if held_since_s is None else now_s - held_since_s)
-        self._patience.deadline = self._park_at_s()
+        self._set_patience()
         if self._generation is not None:
             self._generation.throttle(self._pace.action is FlowAction.THROTTLE)
             self._generation.hold(self._pace.action is FlowAction.PAUSE)
@@ -310,7 +313,8 @@ class Stream:
                     await self._changed.park()
                 outputs = [await generation.receive()]
                 outputs += generation.take(min(self._credit(), _AT_ONCE) - 1)
-                self._note_outputs(outputs)
+                self._turn.note_started()
+                self._watch.note_outputs(outputs)
                 if not self._is_ending:
                     await self._ledger.write(outputs)
                 if outputs[-1].finish is not None:
@@ -335,10 +339,12 @@ class Stream:
         generation, ledger = self._generation, self._ledger
         try:
             while self._is_resting and generation is not None and not ledger.is_writing:
-                if self._is_ending or generation.is_over or ledger.has_unwritten:
+                if generation.is_over or ledger.has_unwritten or self._is_ending:
                     self._wake_up()
-                elif outputs := generation.take(min(self._credit(), _AT_ONCE)):
-                    self._note_outputs(outputs)
+                elif generation.buffered and (credit := self._credit()) > 0:
+                    outputs = generation.take(min(credit, _AT_ONCE))
+                    self._turn.note_started()
+                    self._watch.note_outputs(outputs)
                     ledger.write_soon(outputs)
                 else:
                     return
@@ -349,10 +355,6 @@ class Stream:
     def _wake_up(self) -> None:
         self._is_resting = False
         self._rested.unpark_all()
-
-    def _note_outputs(self, outputs: Sequence[SequenceOutput]) -> None:
-        self._turn.note_started()
-        self._watch.note_outputs(outputs)
 
     def _park_at_s(self) -> float:
         if self._is_ending:
@@ -374,13 +376,10 @@ class Stream:
         self._admission.note_tokens(self._prepared.tenant, generated=tokens)
         self._steer()
 
-    # ---- the end
-
     async def _finish(self, ending: Final | Ending) -> None:
         # Only what was ended from outside may pass a full window; a failure of its own is as good as that.
         out_of_turn = self._is_ending or isinstance(ending, Ending)
         if isinstance(ending, Final):
-            ending = evolve(ending, digest=self._ledger.position.digest.digest())
             word, code = ending.finish_reason.value, None
             outcome, self._watch.usage = _OUTCOMES[ending.finish_reason], ending.usage
         else:

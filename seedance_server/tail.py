@@ -100,7 +100,8 @@ class FrameTail:
             self._bytes -= self._frames.popleft().size
         for hear in self._hearers:
             hear()
-        self._news.unpark_all()
+        if self._news:
+            self._news.unpark_all()
 
     def after(self, frame_id: int) -> tuple[TailFrame, ...]:
         """The frames above ``frame_id``; none if there are none, or if the next one isn't here any more."""

@@ -40,6 +40,14 @@ class EngineSettings:
         "what multiplies: PyTorch, or our own CPU kernels, which auto takes where they run",
         choices=("auto", "torch", "native"),
     )
+    quantize: str = _model(
+        "none",
+        "--quantize",
+        "KIND",
+        "int8 keeps weights in 8 bits: half their memory, shorter steps for a few answers at once, longer ones "
+        "for many, and tokens that are nearly the model's own; native kernels only",
+        choices=("none", "int8"),
+    )
     structured_output: str = _model(
         "lazy",
         "--structured-output",

@@ -22,6 +22,7 @@ from seedance_server.engine.config import (
     FormsName,
     GraphsName,
     KernelsName,
+    QuantizeName,
     ReuseName,
 )
 from seedance_server.engine.errors import InvalidParameter
@@ -154,6 +155,7 @@ def load_served_model(config: Config, progress: Progress) -> ServedModel:
         config.model_path,
         dtype=cast("DtypeName", config.dtype),
         kernels=cast("KernelsName", config.kernels),
+        quantize=cast("QuantizeName", config.quantize),
         structured_output=cast("FormsName", config.structured_output),
         progress=progress,
     )

@@ -19,6 +19,7 @@ __all__ = [
     "FormsName",
     "GraphsName",
     "KernelsName",
+    "QuantizeName",
     "ReuseName",
 ]
 
@@ -30,6 +31,7 @@ ReuseName: TypeAlias = Literal["on", "off"]
 GraphsName: TypeAlias = Literal["auto", "on", "off"]
 GRAPHS: tuple[GraphsName, ...] = ("auto", "on", "off")
 KernelsName: TypeAlias = Literal["auto", "torch", "native"]
+QuantizeName: TypeAlias = Literal["none", "int8"]
 FormsName: TypeAlias = Literal["lazy", "eager", "off"]
 
 

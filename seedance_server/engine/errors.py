@@ -14,6 +14,7 @@
     │   ├── InsufficientMemory     the weights or the KV pool don't fit
     │   ├── KvPoolTooSmall         the KV pool that was asked for holds no sequence
     │   ├── KernelsUnavailable     the kernels that were asked for don't run here
+    │   ├── QuantizeUnavailable    nothing here multiplies weights of so few bits
     │   ├── GraphsUnavailable      steps can't be recorded, as was asked for
     │   └── NotDeterministic       output depends on company, and mustn't
     └── ComputeError               the model or the device, while it runs
@@ -51,6 +52,7 @@ __all__ = [
     "NotDeterministic",
     "NumericalError",
     "OutOfDeviceMemory",
+    "QuantizeUnavailable",
     "RequestError",
     "TemplateError",
     "UnsupportedModel",
@@ -270,6 +272,25 @@ class KernelsUnavailable(ModelLoadError):
 
     def __str__(self) -> str:
         return f"the native kernels can't be used: {self.reason} (--kernels)"
+
+
+@define
+class QuantizeUnavailable(ModelLoadError):
+    """Weights of fewer bits were asked for, and what computes this model on this machine can't multiply them.
+
+    Attributes:
+        wanted: What was asked for.
+        reason: Why not, in a few words.
+    """
+
+    wanted: str
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"--quantize {self.wanted} needs the native kernels, which can't be used: {self.reason}; "
+            "--quantize none serves the model as it is"
+        )
 
 
 @define

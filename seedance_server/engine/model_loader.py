@@ -33,7 +33,7 @@ from seedance_server.engine.attention import UnsupportedAttention
 from seedance_server.engine.backend import Backend
 from seedance_server.engine.backend_choice import choose_backend
 from seedance_server.engine.collector import paused_collector
-from seedance_server.engine.config import DtypeName, FormsName, KernelsName
+from seedance_server.engine.config import DtypeName, FormsName, KernelsName, QuantizeName
 from seedance_server.engine.constraint import Constraints
 from seedance_server.engine.errors import (
     InsufficientMemory,
@@ -100,6 +100,7 @@ def load_model(
     *,
     dtype: DtypeName = "auto",
     kernels: KernelsName = "auto",
+    quantize: QuantizeName = "none",
     structured_output: FormsName = "lazy",
     progress: Progress = silent,
 ) -> LoadedModel:
@@ -111,6 +112,7 @@ def load_model(
         dtype: Of the weights. "auto" keeps float32 checkpoints and takes bfloat16 for all others where the
             processor multiplies it natively, float32 where it doesn't.
         kernels: What computes it, see `choose_backend`.
+        quantize: In how many bits it keeps the weights.
         structured_output: When to read the vocabulary for answers with a form: "lazy" at the first such
             request, "eager" now, "off" never: such requests are refused.
         progress: Told of each stage.
@@ -121,9 +123,10 @@ def load_model(
         UnsupportedModel: It isn't a decoder-only language model that this engine runs.
         InsufficientMemory: The weights alone don't fit.
         KernelsUnavailable: "native" kernels don't run here, or don't compute what the model does.
+        QuantizeUnavailable: Nothing here multiplies weights of so few bits.
     """
     with _quiet_transformers():
-        return _Loading(path, progress).run(dtype, kernels, structured_output)
+        return _Loading(path, progress).run(dtype, kernels, quantize, structured_output)
 
 
 class _Loading:
@@ -134,7 +137,9 @@ class _Loading:
         self._progress = progress
         self._source, self._options = self._locate()
 
-    def run(self, dtype: DtypeName, kernels: KernelsName, structured_output: FormsName) -> LoadedModel:
+    def run(
+        self, dtype: DtypeName, kernels: KernelsName, quantize: QuantizeName, structured_output: FormsName
+    ) -> LoadedModel:
         from_hub = not self._options
         self._progress(
             f"reading {self._path} from the Hugging Face hub, or its cache; a first download takes its time"
@@ -159,9 +164,9 @@ class _Loading:
         context_length = self._context_length(text_config)
         load = partial(self._load, tokenizer, context_length, chosen, device, structured_output)
         try:
-            return load(kernels)
+            return load(kernels, quantize)
         except KernelsUnavailable as error:
-            if kernels == "native":
+            if kernels == "native" or quantize != "none":
                 raise
             failure = error.reason
         gc.collect()  # its weights were packed already, and are gone with the model: from the start, then
@@ -176,11 +181,12 @@ class _Loading:
         device: torch.device,
         structured_output: FormsName,
         kernels: KernelsName,
+        quantize: QuantizeName = "none",
     ) -> LoadedModel:
         """The model with its weights, proved and taken over by what computes it."""
         self._progress(f"loading its weights as {str(dtype).removeprefix('torch.')}")
         model = self._load_weights(dtype).to(device).eval()
-        backend, computing = choose_backend(model, kernels)
+        backend, computing = choose_backend(model, kernels, quantize)
         self._progress(f"computing with {computing}")
         eos_token_ids = _eos_token_ids(model, tokenizer)
         fingerprint = fingerprint_model(model, tokenizer, eos_token_ids, backend.name, self._progress)

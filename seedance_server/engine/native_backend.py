@@ -16,10 +16,16 @@ from torch import Tensor, nn
 from seedance_server.engine.attention import STEP_ARGUMENT
 from seedance_server.engine.backend import TorchBackend
 from seedance_server.engine.candidates import BLOCK_TOKENS, BlockPasses
+from seedance_server.engine.config import QuantizeName
 from seedance_server.engine.errors import KernelsUnavailable
 from seedance_server.engine.kernels.attention import PagedRows
 from seedance_server.engine.kernels.decoder import Decoder, DecoderWeights
-from seedance_server.engine.kernels.library import KernelsMissing, open_library
+from seedance_server.engine.kernels.library import (
+    INT8_FEATURES,
+    KernelsMissing,
+    missing_features,
+    open_library,
+)
 from seedance_server.engine.kernels.linear import PackedLinear
 from seedance_server.engine.kernels.sampling import block_weights, can_read, copy_rows
 from seedance_server.engine.kernels.weight_memory import WeightMemory
@@ -40,12 +46,12 @@ __all__ = ["NATIVE_REVISION", "NativeBackend", "find_obstacle"]
 NATIVE_REVISION = 1
 """To be raised with every change to how a kernel rounds: it is part of the model's fingerprint."""
 
-_TOLERANCE = 0.1
+_TOLERANCES: dict[QuantizeName, float] = {"none": 0.1, "int8": 0.2}
 """Largest relative distance of logits from the stock modules'. Rounding alone gives up to 0.03; a layer that
 computes something else gives 0.3 and more."""
 
 
-def find_obstacle(model: Any) -> str | None:
+def find_obstacle(model: Any, quantize: QuantizeName = "none") -> str | None:
     """Why ``model`` can't be computed with the kernels here, in a few words; None if it can."""
     if model.device.type != "cpu":
         return f"the model is on {model.device.type}"
@@ -55,21 +61,29 @@ def find_obstacle(model: Any) -> str | None:
         open_library()
     except KernelsMissing as missing:
         return str(missing)
+    if quantize == "int8" and (lacking := missing_features(required=INT8_FEATURES)):
+        return f"the processor lacks {', '.join(lacking)}"
     return None
 
 
 class NativeBackend(TorchBackend):
-    """The kernels, and torch for what they don't compute. Only where `find_obstacle` found none."""
+    """The kernels, and torch for what they don't compute. Only where `find_obstacle` found none.
 
-    name = f"native-{NATIVE_REVISION}"
+    Args:
+        quantize: "int8" to keep the weights of linear layers in 8 bits, and those of embeddings where the
+            head's are the same.
+    """
+
     least_rows = 1
     graph_obstacle: str | None = "the native kernels compute a step in a call of their own (--kernels torch)"
 
-    def __init__(self) -> None:
+    def __init__(self, quantize: QuantizeName = "none") -> None:
         super().__init__()
+        self.name = f"native-{NATIVE_REVISION}" + ("" if quantize == "none" else f"-{quantize}")
         self._passes = _NativePasses()
         self.passes = self._passes
-        self._memory = WeightMemory(open_library())
+        self._memory = WeightMemory(open_library(), bits=8 if quantize == "int8" else 16)
+        self._tolerance = _TOLERANCES[quantize]
         self._decoder: DecoderWeights | None = None
 
     @torch.inference_mode()
@@ -93,7 +107,7 @@ class NativeBackend(TorchBackend):
         progress("comparing what the native kernels compute with the model's own")
         found = _logits(model, prompts, self._probe_step(geometry, prompts)).float()
         distance = float((found - expected).norm() / expected.norm())
-        if not distance <= _TOLERANCE:  # NaN included
+        if not distance <= self._tolerance:  # NaN included
             raise KernelsUnavailable(f"the model's logits are off by {distance:.1%}")
 
     def open_cache(self, geometry: KvGeometry, **options: Unpack[CacheOptions]) -> NativeKvCache:

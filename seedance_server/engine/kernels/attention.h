@@ -114,10 +114,11 @@ inline float exponentials(float* scores, int64_t count) {
   return 1.f / _mm512_reduce_add_ps(sum);
 }
 
-// HEADS query heads that share one key head, of one row.
+// HEADS query heads that share one key head, of one row. Meanwhile the keys of the row `then` are fetched, if not -1.
 template <int HEADS>
-void attend_heads(const Step& step, const Reach& reach, const Pages& pages, int64_t sequence, int64_t position,
-                  int64_t head, const bf16* query, bf16* out) {
+void attend_heads(const Step& step, const Reach& reach, const Pages& pages, int64_t row, int64_t head,
+                  const bf16* query, bf16* out, int64_t then) {
+  const int64_t sequence = step.row_sequence[row], position = step.row_position[row];
   const int64_t first = reach.window ? std::max<int64_t>(0, position + 1 - reach.window) : 0;
   const int64_t count = position + 1 - first;
   const int64_t key_stride = pages.heads * pages.key_dim, value_stride = pages.heads * pages.value_dim;
@@ -128,10 +129,10 @@ void attend_heads(const Step& step, const Reach& reach, const Pages& pages, int6
     constexpr int kKeys = 16 / HEADS;
     const bf16* key = pages.keys + slot * key_stride + head * pages.key_dim;
     const bf16* value = pages.values + slot * value_stride + head * pages.value_dim;
-    const int64_t then = first + j + run, following = std::min(position + 1 - then, step.block_size);
+    const int64_t behind = first + j + run, following = std::min(position + 1 - behind, step.block_size);
     const bf16* next = key;
     if (following > 0)
-      next = pages.keys + step.slot(reach.group, sequence, then) * key_stride + head * pages.key_dim;
+      next = pages.keys + step.slot(reach.group, sequence, behind) * key_stride + head * pages.key_dim;
     for (int64_t i = 0; i < run; i += kKeys) {
       // Blocks lie anywhere, so no processor foresees what is wanted next: these keys' values, and the next block's keys.
       for (int64_t n = i; n < i + kKeys; ++n) {
@@ -154,7 +155,11 @@ void attend_heads(const Step& step, const Reach& reach, const Pages& pages, int6
       for (int v = 0; v < kVectors; ++v) sum[h][v] = _mm512_setzero_ps();
     for_each_run(step, reach.group, sequence, first, position, [&](int64_t j, int64_t slot, int64_t run) {
       const bf16* value = pages.values + slot * value_stride + head * dim + d;
+      const bool more = then >= 0 && first + j <= step.row_position[then];
+      const bf16* key = pages.keys + head * pages.key_dim + d;
+      if (more) key += step.slot(reach.group, step.row_sequence[then], first + j) * key_stride;
       for (int64_t i = 0; i < run; ++i, value += value_stride) {
+        if (more) fetch(key + i * key_stride, 16 * kVectors);
         __m512 values[kVectors];
 #pragma GCC unroll 4
         for (int v = 0; v < kVectors; ++v) values[v] = load(value + 16 * v, mask[v]);
@@ -190,14 +195,17 @@ void attend(Threads& threads, const Step& step, const Reach& reach, const Pages&
   threads.run(count * pages.heads * parts, [&](int64_t piece) {
     const int64_t i = piece / (pages.heads * parts), head = piece / parts % pages.heads;
     const int64_t first = head * shared + piece % parts * together;
-    const int64_t row = row_of(i), sequence = step.row_sequence[row], position = step.row_position[row];
+    const int64_t row = row_of(i);
+    // Whose turn it probably is after this one; rows of one sequence find each other's keys in the cache.
+    const int64_t next = i + threads.count() < count ? row_of(i + threads.count()) : row;
+    const int64_t then = step.row_sequence[next] == step.row_sequence[row] ? -1 : next;
     const bf16* query = queries.data + i * queries.stride + first * pages.key_dim;
     bf16* to = out + i * out_stride + first * pages.value_dim;
     switch (std::min(together, (head + 1) * shared - first)) {
-      case 1: return attend_heads<1>(step, reach, pages, sequence, position, head, query, to);
-      case 2: return attend_heads<2>(step, reach, pages, sequence, position, head, query, to);
-      case 3: return attend_heads<3>(step, reach, pages, sequence, position, head, query, to);
-      default: return attend_heads<4>(step, reach, pages, sequence, position, head, query, to);
+      case 1: return attend_heads<1>(step, reach, pages, row, head, query, to, then);
+      case 2: return attend_heads<2>(step, reach, pages, row, head, query, to, then);
+      case 3: return attend_heads<3>(step, reach, pages, row, head, query, to, then);
+      default: return attend_heads<4>(step, reach, pages, row, head, query, to, then);
     }
   });
 }

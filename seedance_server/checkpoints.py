@@ -53,14 +53,14 @@ class Checkpoints:
         self._digests_at_s = -math.inf
         self._wall_clock = wall_clock
         self._said_id = session.last_sequence_id
-        self._streams: dict[int, StreamCheckpoint] = {}
+        self._streams: dict[int, tuple[int, bytes]] = {}  # of each stream the last frame and its digest
         self._news = trio.Event()
 
     def note_frame(self, stream_id: int, frame_id: int, digest: bytes | None) -> None:
         """A frame was sent; without a digest there is nothing to say of it."""
         if digest is None:
             return
-        self._streams[stream_id] = StreamCheckpoint(stream_id=stream_id, frame_id=frame_id, digest=digest)
+        self._streams[stream_id] = frame_id, digest
         self._news.set()
 
     def note_message(self) -> None:
@@ -108,5 +108,8 @@ class Checkpoints:
         if not self._streams or now_s < self._digests_at_s:
             return ()
         self._digests_at_s = now_s + self._digest_interval_s
-        streams, self._streams = tuple(self._streams.values()), {}
-        return streams
+        streams, self._streams = self._streams, {}
+        return tuple(
+            StreamCheckpoint(stream_id=stream_id, frame_id=frame_id, digest=digest)
+            for stream_id, (frame_id, digest) in streams.items()
+        )

@@ -142,8 +142,7 @@ def draft_frames(
         if offset - segment_start >= segment_bytes:
             add(Flush(stream_id=stream_id, id=next_id, epoch=1, offset=offset), ())
             segment_start = offset
-        ids = tuple(token_id for each in held for token_id in each.token_ids)
-        pieces = tuple(zip_longest(_texts(output.text), _logprobs(held)))
+        ids, pieces = _pieces(held)
         held.clear()
         waiting_bytes = 0
         for text, logprobs in pieces:
@@ -152,9 +151,9 @@ def draft_frames(
                 id=next_id,
                 epoch=1,
                 offset=offset,
-                text=text or "",
+                text=text,
                 token_count=len(ids),
-                logprobs=logprobs or (),
+                logprobs=logprobs,
             )
             encoded = delta.text.encode()
             digest.update(encoded)
@@ -163,6 +162,18 @@ def draft_frames(
             ids = ()  # all with the first: the others are committed together with it
     after = Position(next_id=next_id, offset=offset, segment_start=segment_start, digest=digest)
     return Draft(frames=tuple(frames), token_ids=tuple(token_ids), position=after, held=tuple(held))
+
+
+def _pieces(
+    outputs: Sequence[SequenceOutput],
+) -> tuple[tuple[int, ...], Sequence[tuple[str, tuple[TokenLogprob, ...]]]]:
+    """The tokens of outputs whose last has all the text, and what frames are to say of them: one at least."""
+    text = outputs[-1].text
+    if len(outputs) == 1 and 4 * len(text) <= _PIECE_BYTES and not outputs[0].logprobs:
+        return outputs[0].token_ids, ((text, ()),)  # as nearly all are: one for each token
+    ids = tuple(token_id for each in outputs for token_id in each.token_ids)
+    pieces = zip_longest(_texts(text), _logprobs(outputs))
+    return ids, [(piece or "", logprobs or ()) for piece, logprobs in pieces]
 
 
 def _texts(text: str) -> Iterator[str]:

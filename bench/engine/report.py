@@ -72,8 +72,10 @@ def _mode_table(
             if set(cells) == {ABSENT}:
                 continue
             against = "" if peer == "ours" else _cell(ratio(measured, peer, mode, streams, compared), 2)
-            rows.append([f"{streams:>3} {title}", *cells, against])
-    return markdown_table(["streams, engine", *(heading for heading, _, _ in columns), "ours / it"], rows)
+            rounds = sum((each.peer, each.mode, each.streams) == (peer, mode, streams) for each in measured)
+            rows.append([f"{streams:>3} {title}", str(rounds), *cells, against])
+    headings = (heading for heading, _, _ in columns)
+    return markdown_table(["streams, engine", "rounds", *headings, "ours / it"], rows)
 
 
 def _stage_table(measured: Sequence[Measured], titles: Mapping[str, str]) -> str | None:
@@ -130,7 +132,8 @@ def report(measured: Sequence[Measured], titles: Mapping[str, str]) -> str:
             ]
     for name in OURS:
         if name in titles:
-            rows = [_verdict_row(verdict) for verdict in verdicts(measured, ours=name)]
+            found = verdicts(measured, ours=name)
+            rows = [_verdict_row(each) for each in found if name == "ours" or each.value is not None]
             parts += [
                 f"Targets of {titles[name]}.",
                 markdown_table(["target", "bound", "measured", ""], rows),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from attrs import evolve
+
 from engine.comparison import Measured
 from engine.measurement import STAGES
 from engine.report import markdown_table, report
@@ -32,7 +34,7 @@ def test_report_shows_medians_with_their_spread_and_the_ratio() -> None:
         for peer, value in (("ours", 100.0 + number), ("vllm", 50.0))
     ]
     text = report(measured, TITLES)
-    assert "102.0 (101.0..103.0)" in text
+    assert "|      3 | 102.0 (101.0..103.0) |" in text
     assert "2.04 (2.02..2.06)" in text
 
 
@@ -47,6 +49,8 @@ def test_report_says_which_targets_are_met_missed_and_open() -> None:
     assert "NOT MET" in rate
     assert "| met" in gap.replace("          met", "| met")
     assert "not measured" in llama
+    _, of_plain = report([ours, evolve(ours, peer="plain")], {**TITLES, "plain": "P"}).split("Targets of P")
+    assert "not measured" not in of_plain
 
 
 def test_report_shows_where_the_time_to_the_first_token_goes() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Protocol, cast
 
 from attrs import frozen
@@ -33,6 +34,8 @@ from seedance_wire.messages import ChatMessage
 
 if TYPE_CHECKING:
     from seedance_server.engine.chat_template import PromptEncoder as TemplateEncoder
+    from seedance_server.engine.engine import Engine
+    from seedance_server.engine.model_loader import LoadedModel
 
 __all__ = ["Capacity", "PromptEncoder", "ServedModel", "load_served_model"]
 
@@ -147,9 +150,9 @@ def load_served_model(config: Config, progress: Progress) -> ServedModel:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     with paused_collector():
         from seedance_server.engine.chat_template import ChatTurn, PromptEncoder  # noqa: PLC0415
-        from seedance_server.engine.config import EngineConfig  # noqa: PLC0415
-        from seedance_server.engine.engine import Engine  # noqa: PLC0415
+        from seedance_server.engine.engine import Engine  # noqa: F401, PLC0415 - among what "PyTorch" stands for
         from seedance_server.engine.model_loader import load_model  # noqa: PLC0415
+        from seedance_server.engine.own_memory import return_memory  # noqa: PLC0415
 
     model = load_model(
         config.model_path,
@@ -159,6 +162,35 @@ def load_served_model(config: Config, progress: Progress) -> ServedModel:
         structured_output=cast("FormsName", config.structured_output),
         progress=progress,
     )
+    # By the model's context: what the KV pool allows below that, the engine refuses with its own reason.
+    longest = min(model.context_length, config.max_context_tokens or model.context_length)
+    with ThreadPoolExecutor(1, "seedance-encoder") as beside:
+        encoding = beside.submit(PromptEncoder, model.tokenizer, context_length=longest)
+        engine, invariance = _start_engine(model, config, progress)
+        encoder = encoding.result()
+    return_memory()
+    return ServedModel(
+        name=config.served_model_name or model.name,
+        context_tokens=engine.context_length,
+        vocab_size=model.vocab_size,
+        engine=engine,
+        encoder=_ChatEncoder(encoder, ChatTurn),
+        answer_ends=encoder.answer_ends,
+        fingerprint=model.fingerprint,
+        capacity=Capacity(
+            sequences=config.max_sequences, blocks=engine.total_blocks, blocks_for=engine.blocks_for
+        ),
+        invariance=invariance,
+        kernels=model.computing,
+        check_form=model.constraints.check,
+    )
+
+
+def _start_engine(model: LoadedModel, config: Config, progress: Progress) -> tuple[Engine, str]:
+    """The engine, with all that it looks at before it serves, and what it found of its invariance."""
+    from seedance_server.engine.config import EngineConfig  # noqa: PLC0415
+    from seedance_server.engine.engine import Engine  # noqa: PLC0415
+
     engine = Engine(
         model,
         EngineConfig(
@@ -184,21 +216,4 @@ def load_served_model(config: Config, progress: Progress) -> ServedModel:
     progress(invariance)
     if config.speculative_tokens:
         progress(engine.measure_steps())
-    # By the model's context: what the KV pool allows below that, the engine refuses with its own reason.
-    longest = min(model.context_length, config.max_context_tokens or model.context_length)
-    encoder = PromptEncoder(model.tokenizer, context_length=longest)
-    return ServedModel(
-        name=config.served_model_name or model.name,
-        context_tokens=engine.context_length,
-        vocab_size=model.vocab_size,
-        engine=engine,
-        encoder=_ChatEncoder(encoder, ChatTurn),
-        answer_ends=encoder.answer_ends,
-        fingerprint=model.fingerprint,
-        capacity=Capacity(
-            sequences=config.max_sequences, blocks=engine.total_blocks, blocks_for=engine.blocks_for
-        ),
-        invariance=invariance,
-        kernels=model.computing,
-        check_form=model.constraints.check,
-    )
+    return engine, invariance

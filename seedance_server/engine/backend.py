@@ -10,6 +10,7 @@ from typing import Any, Protocol, Unpack
 
 from seedance_server.engine.candidates import BlockPasses, Passes
 from seedance_server.engine.kv_cache import CacheOptions, KvCache, KvGeometry
+from seedance_server.engine.own_memory import own_weights
 from seedance_server.engine.progress import Progress, silent
 
 __all__ = ["Backend", "TorchBackend"]
@@ -33,7 +34,10 @@ class Backend(Protocol):
     graph_obstacle: str | None
 
     def adopt(self, model: Any, progress: Progress = silent) -> None:
-        """Swap those modules of the model that this backend computes itself; called once, after the probe."""
+        """Swap those modules of the model that this backend computes itself; called once, after the probe.
+
+        Afterwards no weight is a view of the checkpoint's mapping.
+        """
 
     def open_cache(self, geometry: KvGeometry, **options: Unpack[CacheOptions]) -> KvCache:
         """A cache whose steps attend with this backend's attention; see `KvCache`."""
@@ -50,7 +54,9 @@ class TorchBackend:
         self.passes: Passes = BlockPasses()
 
     def adopt(self, model: Any, progress: Progress = silent) -> None:
-        """Nothing to swap."""
+        """Nothing to swap; but weights that the page cache may drop are read slowly, a small page at a time."""
+        progress("taking its weights into memory")
+        own_weights(model)
 
     def open_cache(self, geometry: KvGeometry, **options: Unpack[CacheOptions]) -> KvCache:
         """The cache as it is."""

@@ -20,7 +20,7 @@ import transformers
 
 from seedance_server.engine.progress import Progress, silent
 
-__all__ = ["SAMPLING_REVISION", "fingerprint_model"]
+__all__ = ["SAMPLING_REVISION", "digest_tokenizer", "digest_weights", "fingerprint_model"]
 
 SAMPLING_REVISION = 1
 """To be raised with every change to which token follows from logits, seed and position, or to where an answer
@@ -30,52 +30,72 @@ _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _PRIVATE = ("_name_or_path", "transformers_version")  # where a config came from, and who wrote it
 
 
-def fingerprint_model(
-    model: Any,
-    tokenizer: Any,
-    eos_token_ids: Iterable[int],
-    backend: str,
-    progress: Progress = silent,
-) -> bytes:
-    """Hash what a loaded model's tokens follow from.
+@torch.inference_mode()
+def digest_weights(model: Any, progress: Progress = silent) -> bytes:
+    """Hash a model's weights.
 
-    Reads every weight once, at the speed of the memory (seconds per 10 GB on one CPU core).
+    Reads each of them once, at the speed of the memory (seconds per 10 GB on one CPU core).
 
     Args:
         model: A Transformers model in its final dtype and place.
-        tokenizer: Its "fast" tokenizer.
-        eos_token_ids: Tokens that end an answer.
-        backend: Name of what computes it: another one may round otherwise.
         progress: Told how far it is.
 
     Returns:
         SHA-256, 32 bytes.
     """
-    config = {name: value for name, value in model.config.to_dict().items() if name not in _PRIVATE}
-    facts = {
-        "sampling": SAMPLING_REVISION,
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-        "device": model.device.type,
-        "backend": backend,
-        "config": config,
-        "eos": sorted(eos_token_ids),
-        "tokenizer": hashlib.sha256(tokenizer.backend_tokenizer.to_str().encode()).hexdigest(),
-    }
-    digest = hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode())
+    digest = hashlib.sha256(model.device.type.encode())
     tensors = sorted((*model.named_parameters(), *model.named_buffers()), key=itemgetter(0))
     done = list(accumulate((tensor.nbytes for _, tensor in tensors), initial=0))
     for (name, tensor), before in zip(tensors, done, strict=False):
-        progress("reading its weights for its fingerprint", before / done[-1])
+        progress("reading its weights for its fingerprint", before / max(1, done[-1]))
         digest.update(f"\n{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())
         digest.update(_bit_sums(tensor))
     return digest.digest()
 
 
-@torch.inference_mode()
+def digest_tokenizer(tokenizer: Any) -> bytes:
+    """Hash a "fast" tokenizer, whole: 32 bytes."""
+    return hashlib.sha256(tokenizer.backend_tokenizer.to_str().encode()).digest()
+
+
+def fingerprint_model(
+    model_config: Any, weights: bytes, tokenizer: bytes, eos_token_ids: Iterable[int], backend: str
+) -> bytes:
+    """Hash what a loaded model's tokens follow from.
+
+    Args:
+        model_config: The Transformers model's own.
+        weights: From `digest_weights`.
+        tokenizer: From `digest_tokenizer`.
+        eos_token_ids: Tokens that end an answer.
+        backend: Name of what computes it: another one may round otherwise.
+
+    Returns:
+        SHA-256, 32 bytes.
+    """
+    config = {name: value for name, value in model_config.to_dict().items() if name not in _PRIVATE}
+    facts = {
+        "sampling": SAMPLING_REVISION,
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "weights": weights.hex(),
+        "backend": backend,
+        "config": config,
+        "eos": sorted(eos_token_ids),
+        "tokenizer": tokenizer.hex(),
+    }
+    return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).digest()
+
+
 def _bit_sums(tensor: torch.Tensor) -> bytes:
     """Wrapping sums of a tensor's words by row and by column; a change of one word or of the order shows."""
-    words = tensor.view(_WORDS[tensor.element_size()])
-    matrix = words.flatten(0, -2) if tensor.ndim > 1 else words.reshape(1, -1)
-    sums = (matrix.sum(dimension, dtype=words.dtype) for dimension in (0, 1))
+    matrix = tensor.flatten(0, -2) if tensor.ndim > 1 else tensor.reshape(1, -1)
+    size = matrix.element_size()
+    word = _WORDS[size]
+    if matrix.numel() and matrix.shape[1] * size % 8 == 0:  # several numbers at once, which is faster
+        word = torch.int64
+        if not matrix.is_contiguous() or matrix.storage_offset() * size % 8:
+            matrix = matrix.clone(memory_format=torch.contiguous_format)
+    words = matrix.view(word)
+    sums = (words.sum(dimension, dtype=words.dtype) for dimension in (0, 1))
     return b"".join(each.cpu().numpy().tobytes() for each in sums)

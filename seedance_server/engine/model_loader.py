@@ -10,6 +10,7 @@ import gc
 import logging
 import re
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -45,7 +46,11 @@ from seedance_server.engine.errors import (
 )
 from seedance_server.engine.kv_cache import KvGeometry
 from seedance_server.engine.memory import available_memory
-from seedance_server.engine.model_fingerprint import fingerprint_model
+from seedance_server.engine.model_fingerprint import (
+    digest_tokenizer,
+    digest_weights,
+    fingerprint_model,
+)
 from seedance_server.engine.model_probe import probe_model
 from seedance_server.engine.progress import Progress, silent
 
@@ -153,29 +158,39 @@ class _Loading:
             raise UnsupportedModel(self._path, f"{config.model_type} has no language model head")
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         chosen = _choose_dtype(config, dtype, device, gguf="gguf_file" in self._options)
-        text_config = config.get_text_config(decoder=True)
+        context_length = self._context_length(config.get_text_config(decoder=True))
         self._check_memory(device)
-        self._progress("loading its tokenizer")
-        # Not around the weights: what they leave behind in cycles may be large.
+        # Imports the model's code now: two threads that import at once may meet half-made modules.
+        MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+        with ThreadPoolExecutor(1, "seedance-tokenizer") as beside:
+            # Reading a large vocabulary takes as long as all that is done with the weights meanwhile.
+            tokenizer = beside.submit(self._load_tokenizer)
+            load = partial(self._load, tokenizer, context_length, chosen, device, structured_output)
+            try:
+                return load(kernels, quantize)
+            except KernelsUnavailable as error:
+                if kernels == "native" or quantize != "none":
+                    raise
+                failure = error.reason
+            gc.collect()  # its weights were packed already, and are gone with it: from the start, then
+            self._progress(f"the native kernels fail: {failure}; loading it again for PyTorch's")
+            computing = f"PyTorch's kernels, since the native ones fail: {failure}"
+            return evolve(load("torch"), computing=computing)
+
+    def _load_tokenizer(self) -> tuple[Any, bytes]:
+        """The tokenizer, and what it adds to the fingerprint."""
         with paused_collector():
             tokenizer = self._read(
                 "its tokenizer", lambda: AutoTokenizer.from_pretrained(self._source, **self._options)
             )
-        context_length = self._context_length(text_config)
-        load = partial(self._load, tokenizer, context_length, chosen, device, structured_output)
-        try:
-            return load(kernels, quantize)
-        except KernelsUnavailable as error:
-            if kernels == "native" or quantize != "none":
-                raise
-            failure = error.reason
-        gc.collect()  # its weights were packed already, and are gone with the model: from the start, then
-        self._progress(f"the native kernels fail: {failure}; loading it again for PyTorch's")
-        return evolve(load("torch"), computing=f"PyTorch's kernels, since the native ones fail: {failure}")
+        for name in ("_vocab", "_merges"):  # what some were made from: a copy in Python, twice their size
+            if hasattr(tokenizer, name):
+                setattr(tokenizer, name, None)
+        return tokenizer, digest_tokenizer(tokenizer)
 
     def _load(
         self,
-        tokenizer: Any,
+        reading: Future[tuple[Any, bytes]],
         context_length: int,
         dtype: torch.dtype,
         device: torch.device,
@@ -188,22 +203,27 @@ class _Loading:
         model = self._load_weights(dtype).to(device).eval()
         backend, computing = choose_backend(model, kernels, quantize)
         self._progress(f"computing with {computing}")
-        eos_token_ids = _eos_token_ids(model, tokenizer)
-        fingerprint = fingerprint_model(model, tokenizer, eos_token_ids, backend.name, self._progress)
+        weights_digest = digest_weights(model, self._progress)
         self._progress("checking that its attention is ours")
         try:
             geometry = probe_model(model)
         except UnsupportedAttention as error:
             raise UnsupportedModel(self._path, str(error)) from error
         vocab_size = model.get_output_embeddings().weight.shape[0]
-        constraints = Constraints(tokenizer, vocab_size, eos_token_ids, offered=structured_output != "off")
-        if structured_output == "eager":
-            self._progress("reading its vocabulary for structured output")
-            constraints.prepare()
         try:
             backend.adopt(model, self._progress)  # from here on its weights may be elsewhere
         except MemoryError as error:
             raise InsufficientMemory(self._weight_bytes(), None) from error
+        self._progress("loading its tokenizer")
+        tokenizer, tokenizer_digest = reading.result()
+        eos_token_ids = _eos_token_ids(model, tokenizer)
+        fingerprint = fingerprint_model(
+            model.config, weights_digest, tokenizer_digest, eos_token_ids, backend.name
+        )
+        constraints = Constraints(tokenizer, vocab_size, eos_token_ids, offered=structured_output != "off")
+        if structured_output == "eager":
+            self._progress("reading its vocabulary for structured output")
+            constraints.prepare()
         return LoadedModel(
             model=model,
             tokenizer=tokenizer,

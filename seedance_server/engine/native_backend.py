@@ -38,6 +38,7 @@ from seedance_server.engine.native_decoder import (
     find_decoder_obstacle,
     pack_decoder,
 )
+from seedance_server.engine.own_memory import own_weights
 from seedance_server.engine.progress import Progress, silent
 from seedance_server.engine.streams import CpuStreams
 
@@ -104,6 +105,7 @@ class NativeBackend(TorchBackend):
         else:
             progress(PACKING)
             _swap_linears(model, self._memory)
+            own_weights(model)
         progress("comparing what the native kernels compute with the model's own")
         found = _logits(model, prompts, self._probe_step(geometry, prompts)).float()
         distance = float((found - expected).norm() / expected.norm())

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from seedance_server.engine.kernels.decoder import DecoderLayer, DecoderWeights, Dense, RmsNorm
 from seedance_server.engine.kernels.linear import PackedWeights
 from seedance_server.engine.kernels.weight_memory import WeightMemory
+from seedance_server.engine.own_memory import own_weights
 from seedance_server.engine.progress import Progress, silent
 
 __all__ = ["PACKING", "RotaryTables", "find_decoder_obstacle", "pack_decoder"]
@@ -89,8 +90,12 @@ def pack_decoder(
     embedding = model.model.embed_tokens
     tied = embedding.weight.data_ptr() == model.lm_head.weight.data_ptr()
     head = PackedWeights.of(model.lm_head.weight, memory)
+    model.lm_head = nn.Identity()
+    if tied:
+        model.model.embed_tokens = nn.Identity()
+    own_weights(model)
     scale = getattr(embedding, "scalar_embed_scale", 1.0)
-    weights = DecoderWeights(
+    return DecoderWeights(
         layers=tuple(layers),
         final_norm=_norm(model.model.norm),
         head=head,
@@ -100,10 +105,6 @@ def pack_decoder(
         feed_forward=config.intermediate_size,
         activation="silu" if _ACTIVATIONS[_activation(config)] == "silu" else "gelu_tanh",
     )
-    model.lm_head = nn.Identity()
-    if tied:
-        model.model.embed_tokens = nn.Identity()
-    return weights
 
 
 def _pack_layer(layer: Any, window: int | None, rotary: int, memory: WeightMemory) -> DecoderLayer:

@@ -5,7 +5,8 @@ from functools import reduce
 
 import pytest
 import torch
-from gguf import GGUFWriter
+from gguf import GGMLQuantizationType, GGUFWriter
+from gguf.quants import dequantize, quantize
 from safetensors.torch import load_file, save_file
 from transformers import BertConfig, T5Config
 from transformers.utils import logging as transformers_logging
@@ -33,8 +34,8 @@ def _edit_config(directory, **changes):
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
-def _write_gguf(directory, file):
-    """A tiny Qwen2 in the words of llama.cpp."""
+def _write_gguf(directory, file, kind=None):
+    """A tiny Qwen2 in the words of llama.cpp; its matrices quantised as ``kind``."""
     config = json.loads((directory / "config.json").read_text())
     bpe = json.loads((directory / "tokenizer.json").read_text())["model"]
     tokens = sorted(bpe["vocab"], key=bpe["vocab"].get)
@@ -69,7 +70,10 @@ def _write_gguf(directory, file):
     }
     for name, tensor in load_file(directory / "model.safetensors").items():
         theirs = reduce(lambda word, pair: word.replace(*pair), names.items(), name)
-        writer.add_tensor(theirs, tensor.numpy())
+        if kind is not None and tensor.ndim == 2:
+            writer.add_tensor(theirs, quantize(tensor.numpy(), kind), raw_dtype=kind)
+        else:
+            writer.add_tensor(theirs, tensor.numpy())
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -85,7 +89,7 @@ def test_loader_reads_a_directory_and_tells_what_it_does(kind, tiny_directory):
     )
     assert (loaded.eos_token_ids, loaded.context_length, loaded.vocab_size) == ({0, 2}, 512, 384)
     assert (loaded.name, loaded.geometry.dtype) == (tiny_directory(kind).name, torch.float32)
-    stages = ["reading", "loading", "loading", "computing", "reading", "checking"]
+    stages = ["reading", "loading", "computing", "reading", "checking", "taking", "loading"]
     assert [line.split()[0] for line in dict.fromkeys(line for line, _ in told)] == stages
     shares = [share for line, share in told if "fingerprint" in line]
     assert (shares[0], shares) == (0.0, sorted(shares))
@@ -106,6 +110,18 @@ def test_loader_reads_a_gguf_file_as_the_model_it_was_made_from(tiny_directory, 
     expected = original.model.state_dict()
     for name, tensor in loaded.model.state_dict().items():
         torch.testing.assert_close(tensor, expected[name], rtol=0, atol=0)
+
+
+def test_loader_unpacks_a_quantised_gguf_file(tiny_directory, tmp_path):
+    """Each matrix is the one that its blocks stand for, dense: nothing is multiplied in blocks."""
+    file, kind = tmp_path / "packed.gguf", GGMLQuantizationType.Q8_0
+    _write_gguf(tiny_directory("qwen2"), file, kind)
+    weights = load_model(str(file), dtype="float32").model.state_dict()
+    stored = load_file(tiny_directory("qwen2") / "model.safetensors")
+    name = "model.layers.1.mlp.down_proj.weight"
+    unpacked = torch.from_numpy(dequantize(quantize(stored[name].numpy(), kind), kind))
+    assert not torch.equal(unpacked, stored[name])
+    torch.testing.assert_close(weights[name], unpacked, rtol=1e-6, atol=0)
 
 
 def test_loader_prints_nothing_and_leaves_the_library_s_logging_as_it_was(tiny_directory, capfd):
@@ -266,17 +282,26 @@ def test_loader_refuses_weights_beyond_the_memory_before_it_reads_them(tiny_dire
     assert caught.value.needed_bytes > 300_000
 
 
-def test_loader_reads_the_tokenizer_without_the_collector_and_the_weights_with_it(
-    tiny_directory, monkeypatch
-):
-    """Seconds of walking a large vocabulary are saved, and cycles that hold weights are still freed."""
+def test_loader_reads_the_tokenizer_without_the_collector(tiny_directory, monkeypatch):
+    """Seconds of walking a large vocabulary are saved, and afterwards it is as it was."""
     seen = []
-    for reader in (model_loader.AutoTokenizer, model_loader.AutoModelForCausalLM):
+    read = model_loader.AutoTokenizer.from_pretrained
 
-        def read(*args, _reader=reader, _read=reader.from_pretrained, **options):
-            seen.append((_reader.__name__, gc.isenabled()))
-            return _read(*args, **options)
+    def watched(*args, **options):
+        seen.append(gc.isenabled())
+        return read(*args, **options)
 
-        monkeypatch.setattr(reader, "from_pretrained", read)
+    monkeypatch.setattr(model_loader.AutoTokenizer, "from_pretrained", watched)
     load_model(str(tiny_directory("llama")))
-    assert seen == [("AutoTokenizer", False), ("AutoModelForCausalLM", True)]
+    assert seen == [False]
+    assert gc.isenabled()
+
+
+def test_loader_keeps_no_second_copy_of_the_vocabulary(broken):
+    """Some tokenizers keep what they were made from, as Python objects: twice the size of the rest."""
+    config = broken / "tokenizer_config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"tokenizer_class": "GemmaTokenizer"}))
+    tokenizer = load_model(str(broken)).tokenizer
+    assert type(tokenizer).__name__ == "GemmaTokenizer"
+    assert (tokenizer._vocab, tokenizer._merges) == (None, None)
+    assert len(tokenizer.get_vocab()) >= 384

@@ -1,4 +1,6 @@
 import copy
+import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -22,6 +24,7 @@ from seedance_server.engine.backend import TorchBackend
 from seedance_server.engine.constraint import Constraints
 from seedance_server.engine.model_loader import LoadedModel
 from seedance_server.engine.model_probe import probe_model
+from seedance_server.engine.native_decoder import _FAMILIES
 from tests.engine.driving import drive, generate_alone, make_engine, make_request
 from tests.tiny_models import KINDS, SLIDING_WINDOW, build_tiny_tokenizer
 
@@ -97,7 +100,8 @@ def test_probe_refuses_windows_that_a_model_keeps_to_itself():
 
 
 SERVED = (
-    *("apertus", "arcee", "bitnet", "cohere", "cohere2", "ernie4_5", "exaone4", "gemma", "glm", "glm4"),
+    *("apertus", "arcee", "bitnet", "cohere", "cohere2", "ernie4_5", "exaone4", "gemma", "gemma3_text"),
+    *("glm", "glm4"),
     *("gpt2", "gpt_neox", "granite", "granitemoe", "helium", "hunyuan_v1_dense", "llama", "ministral"),
     *("mistral", "mixtral", "olmo", "olmo2", "olmo3", "olmoe", "opt", "persimmon", "phi", "phi3", "qwen2"),
     *("qwen2_moe", "qwen3", "qwen3_moe", "seed_oss", "smollm3", "starcoder2"),
@@ -120,11 +124,23 @@ def _random_model(kind):
     shape = SHAPE | {"vocab_size": 384, "max_position_embeddings": 256}
     no_specials = dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id"))
     config = AutoConfig.for_model(kind, **shape, **no_specials)
-    if kind == "mistral":
+    if kind in {"gemma3_text", "mistral"}:
         config.sliding_window = SLIDING_WINDOW
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         return AutoModelForCausalLM.from_config(config).eval().float()
+
+
+def test_page_of_models_names_what_is_served_and_what_is_refused():
+    """What users are promised is what the tests below run, no more and no less."""
+    page = (Path(__file__).parents[2] / "docs" / "models.md").read_text()
+    served, refused = page.split("## Served")[1].split("## Refused")
+    names = re.findall(r"`(\w+)`", served.split("The native kernels")[0].split("|---|---|")[1])
+    assert sorted(names) == sorted(SERVED)
+    assert (
+        set(re.findall(r"`(\w+)`", served.split("The native kernels")[1].split("as a whole")[0])) == _FAMILIES
+    )
+    assert set(REFUSED) <= set(re.findall(r"`(\w+)`", refused.split("## GGUF")[0]))
 
 
 @pytest.mark.slow

@@ -318,15 +318,13 @@ class Engine:
         """Run a batch, or half of it where the device has no memory for all, and so on."""
         while batch.chunks:
             try:
-                outputs = self._run(batch)
+                return self._run(batch)
             except OutOfDeviceMemory:
                 if not self._limit.halve(len(batch.chunks), batch.tokens):
                     raise
-            else:
-                self._limit.note_success()
-                self._scheduler.max_sequences = self._limit.rows
-                return outputs
             self._scheduler.max_sequences = self._limit.rows
+            for chunk in batch.chunks:
+                chunk.sequence.draft = ()
             batch = self._scheduler.schedule()
         return []
 
@@ -353,6 +351,8 @@ class Engine:
         self._computed_tokens += batch.tokens
         now = self._clock()
         self._step_s = now - started
+        self._limit.note_success()
+        self._scheduler.max_sequences = self._limit.rows
         self._prompt_rows = batch.tokens - len(rows)
         self._prefill_budget.note(len(rows), self._prompt_rows, self._step_s)
         return self._postprocess(batch, sampled, forward_end, now)

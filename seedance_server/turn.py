@@ -130,7 +130,7 @@ class Turn:
 
     def note_started(self) -> None:
         """The engine has begun with it; safe to repeat."""
-        if self._ticket is not None:
+        if self._ticket is not None and not self._ticket.has_started:
             self._admission.note_started(self._ticket)
 
     def note_resting(self) -> None:

@@ -11,13 +11,12 @@ never be sent otherwise.
 from __future__ import annotations
 
 from collections import deque
-from fractions import Fraction
 
 from .errors import LocalProtocolError, RemoteProtocolError
 
 __all__ = ["INITIAL_FRAMES", "MAXIMUM_BYTES", "MAXIMUM_FRAMES", "MINIMUM_FRAMES", "SlidingWindow"]
 
-# The numbers of S22. The factors are exact: in floats, seven tenths of 90 is 62.99…, not 63.
+# The numbers of S22. Factors are fractions of whole numbers: in floats, seven tenths of 90 is 62.99…, not 63.
 INITIAL_FRAMES = 32
 """A window's size at first."""
 MINIMUM_FRAMES = 16
@@ -28,8 +27,8 @@ MAXIMUM_BYTES = 262_144
 """Bytes of text that a window holds, whatever its size."""
 _FAST_S = 0.050
 _SLOW_S = 0.200
-_GROWTH = Fraction(6, 5)
-_SHRINKAGE = Fraction(7, 10)
+_GROWTH = (6, 5)
+_SHRINKAGE = (7, 10)
 
 
 class SlidingWindow:
@@ -133,6 +132,7 @@ class SlidingWindow:
         elif latency_s > _SLOW_S:
             self._resize(_SHRINKAGE)
 
-    def _resize(self, factor: Fraction) -> None:
-        resized = self._size * factor.numerator // factor.denominator
+    def _resize(self, factor: tuple[int, int]) -> None:
+        numerator, denominator = factor
+        resized = self._size * numerator // denominator
         self._size = min(max(resized, MINIMUM_FRAMES), MAXIMUM_FRAMES)

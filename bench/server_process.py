@@ -174,7 +174,9 @@ def stop_like_ctrl_c_on_sigterm() -> None:
     """Let SIGTERM end this process the way Ctrl-C does, so that the server never outlives it.
 
     Sent on as SIGINT, which trio turns into a clean KeyboardInterrupt; raised here, it would hit trio itself.
+    A shell has what it starts in the background ignore SIGINT, so that is undone first.
     """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda _number, _frame: signal.raise_signal(signal.SIGINT))
 
 

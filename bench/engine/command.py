@@ -213,6 +213,7 @@ def _describe(
         "arrival_rate": plan.arrival_rate,
         "server_flags": options.server_flag,
         "versions": {peer.name: peer.version() for peer in peers},
+        "failures": results.failures,
         "start_seconds": {name: round(engine.start_s, 1) for name, engine in started.items()},
     }
 

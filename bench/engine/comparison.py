@@ -12,9 +12,11 @@ from typing import Any
 
 from attrs import frozen
 
-__all__ = ["TARGETS", "Measured", "Spread", "Target", "Verdict", "ratio", "spread", "verdicts"]
+__all__ = ["OURS", "TARGETS", "Measured", "Spread", "Target", "Verdict", "ratio", "spread", "verdicts"]
 
 BURST, ARRIVALS = "burst", "arrivals"
+OURS = ("ours", "plain")
+"""Our engine as it comes, and without drafts."""
 
 
 @frozen

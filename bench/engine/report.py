@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from engine.comparison import ARRIVALS, BURST, Measured, Spread, Verdict, ratio, spread, verdicts
+from engine.comparison import ARRIVALS, BURST, OURS, Measured, Spread, Verdict, ratio, spread, verdicts
 from engine.measurement import STAGES
 from engine.workload import TEXTS
 
@@ -26,7 +26,6 @@ ARRIVAL_COLUMNS = (
     ("TTFT P50 of arrivals ms", "ttft_p50_ms", 0),
 )
 ABSENT = "-"
-OURS = ("ours", "plain")
 
 
 def markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -16,14 +16,21 @@ from typing import TypeAlias
 
 from attrs import define, field, frozen
 
-from engine.comparison import ARRIVALS, BURST, Measured
+from engine.comparison import ARRIVALS, BURST, OURS, Measured
 from engine.engine_process import EngineProcess, attached, running
-from engine.measurement import arrivals, burst, figures_of_arrivals, figures_of_burst, medians
+from engine.measurement import (
+    MeasurementFailed,
+    arrivals,
+    burst,
+    figures_of_arrivals,
+    figures_of_burst,
+    medians,
+)
 from engine.peer import Peer
 from engine.workload import Tokenize, poisson_times, text_request
 from engine.workload import burst as burst_requests
 
-__all__ = ["Attachment", "Plan", "Results", "compare", "order"]
+__all__ = ["Attachment", "Plan", "Results", "compare", "order", "take"]
 
 # Residents answer for so long that many others arrive meanwhile.
 RESIDENT_TOKENS = 128
@@ -95,10 +102,12 @@ class Results:
     Attributes:
         measured: In the order in which it was measured.
         engines: Those that ran, by the name of their peer.
+        failures: What peers couldn't do, a line each.
     """
 
     measured: list[Measured] = field(factory=list)
     engines: dict[str, EngineProcess] = field(factory=dict)
+    failures: list[str] = field(factory=list)
 
 
 def order(names: Sequence[str], number: int) -> list[str]:
@@ -153,6 +162,23 @@ def _jobs(plan: Plan, number: int, tokenize: Tokenize) -> list[tuple[str, int, J
     ]
 
 
+async def take(job: Job, engine: EngineProcess, results: Results) -> str:
+    """Measure once; return the figures in a line, or why a peer has none.
+
+    Raises:
+        MeasurementFailed: A request to ours failed.
+    """
+    try:
+        result = await job(engine)
+    except MeasurementFailed as failure:
+        if engine.peer.name in OURS:
+            raise
+        results.failures.append(f"{engine.peer.title}: {failure}")
+        return f"FAILED: {failure}"
+    results.measured.append(result)
+    return ", ".join(f"{key} {value:.1f}" for key, value in result.figures.items())
+
+
 async def compare(
     peers: Sequence[Peer],
     plan: Plan,
@@ -171,7 +197,7 @@ async def compare(
 
     Raises:
         StartFailed: A server did not start.
-        MeasurementFailed: A request failed.
+        MeasurementFailed: A request to ours failed; a peer that fails at a level has no figures there.
     """
     os.sched_setaffinity(0, plan.cores)
     logs = Path(tempfile.mkdtemp(prefix="seedance-bench-"))
@@ -196,8 +222,6 @@ async def compare(
                         continue
                     engine.wake()
                     await _warm(engine, f"{number} {streams} {mode}", plan, tokenize, 1)
-                    result = await job(engine)
+                    line = await take(job, engine, results)
                     engine.hold()
-                    results.measured.append(result)
-                    shown = ", ".join(f"{key} {value:.1f}" for key, value in result.figures.items())
-                    report(f"round {number}, {result.mode} {streams}, {engine.peer.title}: {shown}")
+                    report(f"round {number}, {mode} {streams}, {engine.peer.title}: {line}")

@@ -18,6 +18,7 @@ import secrets
 from collections.abc import Sequence
 
 from attrs import frozen
+from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
 from seedance_server.engine.control_tokens import (
@@ -88,7 +89,7 @@ class PromptEncoder:
         self._control = ControlTokens(backend, find_control_texts(backend, self._template), nonce)
         self._plain, self._plain_ids = twin_tokenizer(backend, {})
         self._line_break: list[int] = self._plain.encode("\n", add_special_tokens=False).ids
-        self._longest_token = max(map(len, tokenizer.get_vocab()))
+        self._longest_token = _longest_token(backend)
         self._prefix, self._suffix = _frame(tokenizer)
         self._added_ids = frozenset(tokenizer.added_tokens_decoder)
         self._answer = f"answer{nonce}"  # stands for an earlier one; nobody else can write it
@@ -263,6 +264,15 @@ def _check_unicode(text: str, field: str, reason: str) -> None:
         text.encode()
     except UnicodeEncodeError:
         raise InvalidParameter(field, reason) from None
+
+
+def _longest_token(tokenizer: Tokenizer) -> int:
+    """Characters of the longest token. They are asked for one by one: all at once take 70 MB."""
+    size = tokenizer.get_vocab_size()
+    lengths = [len(token) for token in map(tokenizer.id_to_token, range(size)) if token is not None]
+    if len(lengths) < size:  # ids with gaps
+        lengths = list(map(len, tokenizer.get_vocab()))
+    return max(lengths)
 
 
 def _frame(tokenizer: PreTrainedTokenizerFast) -> tuple[list[int], list[int]]:

@@ -5,8 +5,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
+from tokenizers import Tokenizer, models
 
-from seedance_server.engine.chat_template import DEFAULT_TEMPLATE, ROLES, ChatTurn, PromptEncoder
+from seedance_server.engine.chat_template import (
+    DEFAULT_TEMPLATE,
+    ROLES,
+    ChatTurn,
+    PromptEncoder,
+    _longest_token,
+)
 from seedance_server.engine.detokenizer import Detokenizer
 from seedance_server.engine.errors import ContextLengthExceeded, InvalidParameter, TemplateError
 from tests import tokenizers_made
@@ -350,6 +357,15 @@ def test_text_that_fits_is_never_refused_when_it_is_made_of_the_longest_tokens(m
     prompts, tokenizer = encoder(maker, context_length=64)
     text = "The quick brown fox " * 3
     assert len(prompts.encode_text(text)) == len(tokenizer(text)["input_ids"])
+
+
+@each_tokenizer
+def test_longest_token_is_found_without_the_whole_vocabulary_at_once(maker):
+    """Also where ids have gaps, as in vocabularies that were cut."""
+    tokenizer = maker().backend_tokenizer
+    assert _longest_token(tokenizer) == max(map(len, tokenizer.get_vocab()))
+    gaps = Tokenizer(models.WordLevel({"a": 0, "abc": 7}, unk_token="a"))
+    assert _longest_token(gaps) == 3
 
 
 def test_threads_get_their_own_results_when_they_share_an_encoder():

@@ -335,7 +335,7 @@ def test_engine_takes_no_more_for_its_pool_than_it_could_use(load_tiny):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_engine_goes_to_the_very_last_position(kind, load_tiny, stock_tiny):
-    """Up to the model's limit each token is the stock model's, and beyond a window no more than it is kept."""
+    """Up to the limit each token is the stock model's, and beyond a window no more than that is kept."""
     engine = make_engine(load_tiny(kind), prefill_budget_tokens=16)
     held = []
     prompt = [3 + 7 * n % 380 for n in range(440)]

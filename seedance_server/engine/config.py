@@ -67,8 +67,8 @@ class EngineConfig:
         max_context: Longest prompt plus answer in tokens. None: what the model allows.
         deterministic: "on" to take whatever trouble keeps output from depending on what else runs (see
             `padding.py`: it costs time on PyTorch's kernels, nothing on the native ones), and to refuse to
-            serve where it was not enough; "auto" to pad a lonely row and say whether that was enough; "off" to
-            take none.
+            serve where it was not enough; "auto" to pad a lonely row and say whether that was enough; "off"
+            to take none.
         speculative_tokens: Longest draft that is run along with a sequence's last token, where the batch is
             small and the text repeats itself; 0 for none. 15 make a step of 16 rows, which costs one and a
             half of a single row with the native kernels; how many of them are worth it is measured.

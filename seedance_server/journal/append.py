@@ -5,6 +5,7 @@ It must not know storage.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 
 import trio
@@ -28,16 +29,24 @@ class Append:
 async def append_each(
     append: Callable[[str, int, int, Sequence[FrameRecord]], Awaitable[int]], appends: Sequence[Append]
 ) -> list[Exception | None]:
-    """Makes of `Journal.append` a `Journal.append_all`, where a commit costs nothing that could be shared."""
-    errors: list[Exception | None] = [None] * len(appends)
+    """Makes of `Journal.append` a `Journal.append_all`, where a commit costs nothing that could be shared.
 
-    async def one(index: int, each: Append) -> None:
-        try:
-            await append(each.session_id, each.epoch, each.stream_id, each.frames)
-        except Exception as error:  # noqa: BLE001 - for whoever asked for this one
-            errors[index] = error
+    A stream's frames go in as they stand here; streams don't wait for each other.
+    """
+    errors: list[Exception | None] = [None] * len(appends)
+    of_streams: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
+    for index, each in enumerate(appends):
+        of_streams[each.session_id, each.stream_id].append(index)
+
+    async def one_stream(indices: Sequence[int]) -> None:
+        for index in indices:
+            each = appends[index]
+            try:
+                await append(each.session_id, each.epoch, each.stream_id, each.frames)
+            except Exception as error:  # noqa: BLE001 - for whoever asked for this one
+                errors[index] = error
 
     async with trio.open_nursery() as nursery:
-        for index, each in enumerate(appends):
-            nursery.start_soon(one, index, each)
+        for indices in of_streams.values():
+            nursery.start_soon(one_stream, indices)
     return errors

@@ -8,6 +8,7 @@ from seedance_server.journal.limits import JournalLimits
 from seedance_server.journal.memory import MemoryJournal
 from tests.server.journal.conformance import JournalConformance
 from tests.server.journal.event_conformance import EventConformance
+from tests.server.journal.frame_conformance import FrameConformance
 from tests.server.journal.journal_made import MakeJournal, WallClock
 from tests.server.journal.move_conformance import MoveConformance
 from tests.server.journal.retention_conformance import RetentionConformance
@@ -31,7 +32,11 @@ def make_journal(wall_clock: WallClock) -> MakeJournal:
 
 
 class TestMemoryJournal(JournalConformance):
-    """The rules of sessions, requests and frames."""
+    """The rules of sessions and requests."""
+
+
+class TestMemoryJournalFrames(FrameConformance):
+    """The rules of writing frames, and of reading them again."""
 
 
 class TestMemoryJournalMoves(MoveConformance):

@@ -20,6 +20,7 @@ from seedance_server.journal.sqlite import SqliteJournal
 from seedance_server.journal.writer import FileSystem
 from tests.server.journal.conformance import JournalConformance
 from tests.server.journal.event_conformance import EventConformance
+from tests.server.journal.frame_conformance import FrameConformance
 from tests.server.journal.journal_made import (
     LIMITS,
     InlineExecutor,
@@ -50,7 +51,11 @@ def make_journal(path: Path, wall_clock: WallClock) -> MakeJournal:
 
 
 class TestSqliteJournal(JournalConformance):
-    """The rules of sessions, requests and frames."""
+    """The rules of sessions and requests."""
+
+
+class TestSqliteJournalFrames(FrameConformance):
+    """The rules of writing frames, and of reading them again."""
 
 
 class TestSqliteJournalMoves(MoveConformance):

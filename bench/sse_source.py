@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import h11
 import trio
 
-__all__ = ["main"]
+__all__ = ["main", "serve"]
 
 READ_BYTES = 65_536
 
@@ -72,10 +72,13 @@ async def _answer(stream: trio.SocketStream, steps: _Steps) -> None:
         await stream.send_all(_chunk(json.dumps(usage)) + _chunk("[DONE]") + b"0\r\n\r\n")
 
 
-async def _serve(step_s: float) -> None:
+async def serve(step_s: float, *, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED) -> None:
+    """Serve steps of so many seconds until cancelled; the port is told, and printed."""
     steps = _Steps(step_s)
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
-    print(listeners[0].socket.getsockname()[1], flush=True)
+    port = listeners[0].socket.getsockname()[1]
+    print(port, flush=True)
+    task_status.started(port)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(steps.run)
         nursery.start_soon(trio.serve_listeners, lambda stream: _answer(stream, steps), listeners)
@@ -83,7 +86,7 @@ async def _serve(step_s: float) -> None:
 
 def main(arguments: Sequence[str]) -> None:
     """Serve steps of so many milliseconds until a signal; the port is the first line on stdout."""
-    trio.run(_serve, float(arguments[0]) / 1e3)
+    trio.run(serve, float(arguments[0]) / 1e3)
 
 
 if __name__ == "__main__":

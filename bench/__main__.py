@@ -29,6 +29,7 @@ BENCHMARKS = {
     "metrics": "what being watched costs: a token, a request, a scrape",
     "outage": "how a crowd of clients comes back: attempts per second through an outage, on a virtual clock",
     "prefill": "how many prompt tokens a step should hold beside answers: speed, first tokens, gaps",
+    "quantize": "what weights of 8 bits cost in quality and bring in speed: the engine alone",
     "sampler": "what choosing tokens costs, by kind of parameter and number of rows",
     "startup": "how long a start takes, stage by stage, and the memory that the server holds then",
     "turns": "a conversation's second turn against its first: the time to the first token",

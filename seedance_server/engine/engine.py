@@ -105,7 +105,7 @@ class Engine:
         self._runner = open_runner(
             model, config, self._streams, blocks=self._pool.total, context=self.context_length
         )
-        self._sampler = Sampler(model.vocab_size, model.backend.passes)
+        self._sampler = Sampler(model.vocab_size, model.backend.passes, self._streams)
         self._prefill_budget = PrefillBudget(
             config.prefill_budget_tokens,
             None if config.itl_budget_ms is None else config.itl_budget_ms / 1000,

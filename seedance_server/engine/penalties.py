@@ -7,7 +7,7 @@ of `sampler.py`.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 import torch
@@ -49,18 +49,19 @@ def is_adjusted(params: SamplingParams, banned_ids: Sequence[int]) -> bool:
     )
 
 
-def adjust_logits(logits: Tensor, rows: Sequence[Adjusted]) -> Tensor:
+def adjust_logits(logits: Tensor, rows: Sequence[Adjusted], upload: Callable[[Tensor], Tensor]) -> Tensor:
     """Applies the penalties, biases and bans of some requests.
 
     Args:
         logits: Float32 ``[len(rows), vocab_size]``, contiguous, changed in place.
         rows: One per row of ``logits``.
+        upload: Brings a tensor to where ``logits`` are.
 
     Returns:
         Int64 ``[any]``: where something was changed, as places in the flattened logits; some twice.
     """
     flat = logits.view(-1)
-    repeated, penalised, biased, banned = (_Places(logits) for _ in range(4))
+    repeated, penalised, biased, banned = (_Places(logits.shape[1], upload) for _ in range(4))
     for line, row in enumerate(rows):
         params, output_ids = row.params, row.output_ids
         if params.repetition_penalty != 1:
@@ -88,22 +89,22 @@ def adjust_logits(logits: Tensor, rows: Sequence[Adjusted]) -> Tensor:
 class _Places:
     """Places in flattened logits, each with a number, none twice."""
 
-    def __init__(self, logits: Tensor) -> None:
-        self._logits = logits
+    def __init__(self, vocab_size: int, upload: Callable[[Tensor], Tensor]) -> None:
+        self._vocab_size = vocab_size
+        self._upload = upload
         self._places: list[int] = []
         self._numbers: list[float] = []
 
     def add(self, line: int, token_ids: Iterable[int], *numbers: float) -> None:
         """Tokens of a line, and a number for each, or one for all."""
-        first = line * self._logits.shape[1]
+        first = line * self._vocab_size
         before = len(self._places)
         self._places += [first + token_id for token_id in token_ids]
         self._numbers += numbers * (len(self._places) - before) if len(numbers) == 1 else numbers
 
     def tensors(self) -> tuple[Tensor, Tensor]:
         """Int64 places and float32 numbers."""
-        device = self._logits.device
         return (
-            torch.tensor(self._places, dtype=torch.long, device=device),
-            torch.tensor(self._numbers, dtype=torch.float32, device=device),
+            self._upload(torch.tensor(self._places, dtype=torch.long)),
+            self._upload(torch.tensor(self._numbers, dtype=torch.float32)),
         )

@@ -11,6 +11,7 @@ It knows nothing of text or of sequences.
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from attrs import field, frozen
@@ -27,6 +28,7 @@ from seedance_server.engine.errors import NumericalError
 from seedance_server.engine.penalties import adjust_logits, is_adjusted
 from seedance_server.engine.philox import uniform
 from seedance_server.engine.sampling_params import SamplingParams
+from seedance_server.engine.streams import CpuStreams, Streams
 from seedance_server.engine.truncation import Truncation, is_truncated
 
 __all__ = ["FAILED_ID", "RowLogprobs", "SampledTokens", "Sampler", "SamplingRow"]
@@ -105,11 +107,13 @@ class Sampler:
     Args:
         vocab_size: Width of a row of logits.
         passes: Reads whole rows.
+        streams: Those of the logits' device; None for a CPU.
     """
 
-    def __init__(self, vocab_size: int, passes: Passes | None = None) -> None:
+    def __init__(self, vocab_size: int, passes: Passes | None = None, streams: Streams | None = None) -> None:
         self._vocab_size = vocab_size
         self._passes = passes or BlockPasses()
+        self._streams = streams or CpuStreams(lambda: 0.0)
 
     @torch.inference_mode()
     def sample(self, logits: Tensor, rows: Sequence[SamplingRow]) -> SampledTokens:
@@ -128,14 +132,14 @@ class Sampler:
         sampled = SampledTokens([FAILED_ID] * len(rows), [None] * len(rows), [None] * len(rows))
         if not rows:
             return sampled
-        plain = _Lines(logits, self._passes)
+        plain = _Lines(logits, self._passes, self._streams)
+        self._choose(plain, {i: i for i, row in enumerate(rows) if not row.is_adjusted}, rows, sampled)
         sound = []
         for index, peak in enumerate(plain.peaks):
             if math.isfinite(peak):
                 sound.append(index)
             else:
                 sampled.errors[index] = NumericalError(f"the highest logit is {peak}")
-        self._choose(plain, {i: i for i in sound if not rows[i].is_adjusted}, rows, sampled)
         adjusted = [i for i in sound if rows[i].is_adjusted]
         for start in range(0, len(adjusted), _COPIED_ROWS):
             some = adjusted[start : start + _COPIED_ROWS]
@@ -148,46 +152,69 @@ class Sampler:
     def _adjust(self, plain: "_Lines", adjusted: Sequence[int], rows: Sequence[SamplingRow]) -> "_Lines":
         """Some of the lines as their requests want them."""
         scores, maxima = self._passes.copy(plain.logits, adjusted, [row.allowed for row in rows])
-        changed = adjust_logits(scores, rows)
+        changed = adjust_logits(scores, rows, self._streams.upload)
         if len(changed):
             lines, ids = changed // self._vocab_size, changed % self._vocab_size
-            blocks = torch.unique(lines * maxima.shape[1] + ids // BLOCK_TOKENS)
+            blocks = lines * maxima.shape[1] + ids // BLOCK_TOKENS
+            if not blocks.is_cuda:  # there the host would have to wait for their number
+                blocks = torch.unique(blocks)
             lines, inside = blocks // maxima.shape[1], blocks % maxima.shape[1]
             _, values = block_tokens(scores, lines, inside[:, None])
             maxima.view(-1)[blocks] = values.amax(-1)
-        return _Lines(scores, self._passes, maxima)
+        return _Lines(scores, self._passes, self._streams, maxima)
 
     def _choose(
         self, lines: "_Lines", owners: dict[int, int], rows: Sequence[SamplingRow], sampled: SampledTokens
     ) -> None:
-        """Choose for some lines; ``owners`` says which row each belongs to."""
-        drawn: list[int] = []
+        """Choose for some lines; ``owners`` says which row each belongs to.
+
+        What the device finds comes back once. A line without a finite peak is drawn for like the others, and
+        what came of it isn't looked at.
+        """
+        drawn = [line for line, index in owners.items() if not rows[index].params.is_greedy]
+        free, cut = (
+            [line for line in drawn if is_truncated(rows[owners[line]].params, self._vocab_size) is truncated]
+            for truncated in (False, True)
+        )
+        tensors: list[Tensor] = []
+        if free:
+            tensors.append(_draw(lines, free, [rows[owners[line]] for line in free]))
+        if cut:
+            tensors += _draw_truncated(lines, cut, [rows[owners[line]] for line in cut])
+        found = lines.read(*tensors)
+        chosen = dict(zip(free, found[0], strict=True)) if free else {}
+        chosen |= zip(cut, found[-2], strict=True) if cut else ()
+        decided = dict(zip(cut, found[-1], strict=True)) if cut else {}
         for line, index in owners.items():
             if not math.isfinite(lines.peaks[line]):
                 sampled.errors[index] = NumericalError("penalties and bans leave no token to choose")
             elif rows[index].params.is_greedy:
                 sampled.ids[index] = lines.firsts[line]
+            elif decided.get(line, True):
+                sampled.ids[index] = chosen[line]
             else:
-                drawn.append(line)
-        for draw, truncated in ((_draw, False), (_draw_truncated, True)):
-            some = [i for i in drawn if is_truncated(rows[owners[i]].params, self._vocab_size) == truncated]
-            if some:
-                chosen = draw(lines, some, [rows[owners[i]] for i in some])
-                for line, token_id in zip(some, chosen, strict=True):
-                    sampled.ids[owners[line]] = token_id
+                left = _truncate_until_decided(lines, line, rows[index], _CANDIDATES[1:])
+                sampled.ids[index] = int(_pick(left, _numbers(lines, (rows[index],))))
 
 
 class _Lines:
     """Rows of logits, and what has been found out about them.
 
     Attributes:
+        streams: Those of their device.
         logits: They.
         maxima: Of their blocks, see `Passes.maxima`.
-        peaks: The greatest logit of each.
+        peaks: The greatest logit of each, once it was read.
         firsts: The first token that has it; meaningless where the peak isn't finite.
     """
 
-    def __init__(self, logits: Tensor, passes: Passes, maxima: Tensor | None = None) -> None:
+    peaks: list[float]
+    firsts: list[int]
+
+    def __init__(
+        self, logits: Tensor, passes: Passes, streams: Streams, maxima: Tensor | None = None
+    ) -> None:
+        self.streams = streams
         self.logits = logits
         self.maxima = maxima = passes.maxima(logits) if maxima is None else maxima
         self._passes = passes
@@ -195,15 +222,23 @@ class _Lines:
         peaks, block = maxima.max(-1)
         self._peaks = peaks.float()
         ids, values = block_tokens(logits, self._index(range(len(logits))), block[:, None])
-        firsts = ids.gather(1, values.max(-1, keepdim=True).indices)[:, 0]
-        self.peaks: list[float] = self._peaks.tolist()
-        self.firsts: list[int] = firsts.tolist()
+        self._firsts = ids.gather(1, values.max(-1, keepdim=True).indices)[:, 0]
         self._totals: dict[tuple[int, float], Tensor] = {}
 
     @property
     def device(self) -> torch.device:
         """Where the logits are."""
         return self.logits.device
+
+    def read(self, *tensors: Tensor) -> list[list[Any]]:
+        """Wait for the device: for peaks and firsts, and for what else was found out about some lines."""
+        peaks, firsts, *others = self.streams.download(self._peaks, self._firsts, *tensors)
+        self.peaks, self.firsts = peaks.tolist(), firsts.tolist()
+        return [each.tolist() for each in others]
+
+    def upload(self, numbers: Sequence[Any], dtype: torch.dtype | None = None) -> Tensor:
+        """The host's numbers where the logits are."""
+        return self.streams.upload(torch.tensor(numbers, dtype=dtype))
 
     @property
     def vocab_size(self) -> int:
@@ -216,7 +251,7 @@ class _Lines:
         In this order: a small temperature's quotient would overflow.
         """
         peaks = self._peaks[self._index(some), None]
-        return (values - peaks) / torch.tensor(temperatures, device=self.device)[:, None]
+        return (values - peaks) / self.upload(temperatures)[:, None]
 
     def sums(self, some: Sequence[int], temperatures: Sequence[float]) -> Tensor:
         """Float64 ``[len(some), blocks]``: exp(score) of all tokens up to the end of each block.
@@ -224,7 +259,7 @@ class _Lines:
         Added one by one: a sum's order of additions would depend on the number of rows.
         """
         weights = self._passes.weights(
-            self.logits, some, self._peaks[self._index(some)], torch.tensor(temperatures, device=self.device)
+            self.logits, some, self._peaks[self._index(some)], self.upload(temperatures)
         )
         sums = weights.cumsum(-1, dtype=torch.float64)
         self._totals.update(zip(zip(some, temperatures, strict=True), sums[:, -1], strict=True))
@@ -265,10 +300,10 @@ class _Lines:
         return self.logits[self._index(some), self._index(ids)].float()
 
     def _index(self, numbers: Sequence[int]) -> Tensor:
-        return torch.tensor(numbers, device=self.device)
+        return self.upload(numbers)
 
 
-def _draw(lines: _Lines, some: Sequence[int], rows: Sequence[SamplingRow]) -> list[int]:
+def _draw(lines: _Lines, some: Sequence[int], rows: Sequence[SamplingRow]) -> Tensor:
     """Draws from softmax(scores): first a block, then a token in it.
 
     The tokens are lined up by id, not by probability: rounding that swaps two near-equal tokens then moves
@@ -276,9 +311,10 @@ def _draw(lines: _Lines, some: Sequence[int], rows: Sequence[SamplingRow]) -> li
     """
     temperatures = [row.params.temperature for row in rows]
     sums = lines.sums(some, temperatures)
-    target = sums[:, -1:] * _numbers(rows, lines.device)
-    # The first sum beyond the target: what has no weight adds nothing, so it can't be the first.
-    block = torch.searchsorted(sums, target, right=True)
+    target = sums[:, -1:] * _numbers(lines, rows)
+    # The first sum beyond the target: what has no weight adds nothing, so it can't be the first. There is
+    # none in a line that isn't sound.
+    block = torch.searchsorted(sums, target, right=True).clamp_(max=sums.shape[1] - 1)
     before = torch.where(block > 0, sums.gather(1, (block - 1).clamp(min=0)), 0.0)
     ids, values = lines.inside(some, block)
     weights = torch.exp(lines.scores(some, values, temperatures))
@@ -287,19 +323,13 @@ def _draw(lines: _Lines, some: Sequence[int], rows: Sequence[SamplingRow]) -> li
     places = torch.arange(ids.shape[1], device=ids.device)
     last = torch.where(weights > 0, places, 0).amax(1)
     place = torch.minimum(torch.where(beyond, places, len(places)).amin(1), last)
-    chosen: list[int] = ids.gather(1, place[:, None])[:, 0].tolist()
-    return chosen
+    return ids.gather(1, place[:, None])[:, 0]
 
 
-def _draw_truncated(lines: _Lines, some: Sequence[int], rows: Sequence[SamplingRow]) -> list[int]:
-    """Draws from what top_k, top_p and min_p leave of softmax(scores)."""
+def _draw_truncated(lines: _Lines, some: Sequence[int], rows: Sequence[SamplingRow]) -> tuple[Tensor, Tensor]:
+    """Draws from what top_k, top_p and min_p leave of softmax(scores), and says where that is decided."""
     left = _truncate(lines, some, rows, _CANDIDATES[0])
-    chosen: list[int] = _pick(left, _numbers(rows, lines.device)).tolist()
-    for place in (~left.decided).nonzero().flatten().tolist():
-        row = rows[place : place + 1]
-        alone = _truncate_until_decided(lines, some[place], row[0], _CANDIDATES[1:])
-        chosen[place] = int(_pick(alone, _numbers(row, lines.device)))
-    return chosen
+    return _pick(left, _numbers(lines, rows)), left.decided
 
 
 @frozen(eq=False)
@@ -316,11 +346,11 @@ def _truncate(lines: _Lines, some: Sequence[int], rows: Sequence[SamplingRow], s
     """What is left, as far as the ``seen`` best tokens of each line tell."""
     params = [row.params for row in rows]
     temperatures = [each.temperature for each in params]
-    bounds = Truncation.of(params, lines.vocab_size, lines.device)
+    bounds = Truncation.of(params, lines.vocab_size, lines.streams.upload)
     totals = torch.zeros(len(some), dtype=torch.float64, device=lines.device)
     if nucleus := [place for place, each in enumerate(params) if bounds.needs_total(each)]:
         of_these = lines.totals([some[i] for i in nucleus], [temperatures[i] for i in nucleus])
-        totals[torch.tensor(nucleus, device=lines.device)] = of_these
+        totals[lines.upload(nucleus)] = of_these
     values, ids = lines.best(some, seen)
     scores = lines.scores(some, values, temperatures)
     return _Left(scores, ids, *bounds.count(scores, totals))
@@ -341,14 +371,13 @@ def _pick(left: _Left, numbers: Tensor) -> Tensor:
     line = torch.where(kept, left.ids, left.ids.max() + 1).sort(1)
     weights = torch.where(kept, torch.exp(left.scores), 0.0).gather(1, line.indices)
     sums = weights.cumsum(1, dtype=torch.float64)
-    place = torch.searchsorted(sums, sums[:, -1:] * numbers, right=True)
+    place = torch.searchsorted(sums, sums[:, -1:] * numbers, right=True).clamp_(max=sums.shape[1] - 1)
     return line.values.gather(1, place)[:, 0]
 
 
-def _numbers(rows: Sequence[SamplingRow], device: torch.device) -> Tensor:
+def _numbers(lines: _Lines, rows: Sequence[SamplingRow]) -> Tensor:
     """Where in the line each draw falls: float64 ``[rows, 1]`` in [0, 1)."""
-    numbers = [[uniform(row.seed, row.position)] for row in rows]
-    return torch.tensor(numbers, dtype=torch.float64, device=device)
+    return lines.upload([[uniform(row.seed, row.position)] for row in rows], torch.float64)
 
 
 def _report(lines: _Lines, some: Sequence[int], rows: Sequence[SamplingRow], sampled: SampledTokens) -> None:

@@ -8,6 +8,7 @@ three places only: for a room of `staging.py`, for what it downloads, and for th
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from itertools import accumulate
 from typing import Any, Protocol
 
 import torch
@@ -17,6 +18,10 @@ from seedance_server.engine.errors import CaptureFailed
 from seedance_server.engine.staging import Event, Staging
 
 __all__ = ["CpuStreams", "CudaStreams", "Graph", "Streams", "open_streams"]
+
+
+_ALIGNMENT = 16
+"""Where a downloaded tensor begins: any number of any type may."""
 
 
 class Graph(Protocol):
@@ -42,11 +47,11 @@ class Streams(Protocol):
             The copy, until the end of the next step.
         """
 
-    def download(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Copy a device's tensor to the host and wait for it; within `compute`.
+    def download(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Copy a device's tensors to the host and wait for them, once; within `compute`.
 
         Returns:
-            The copy, until the next call.
+            The copies, until the next call.
         """
 
     def capture(self, work: Callable[[], object]) -> Graph:
@@ -95,9 +100,9 @@ class CpuStreams:
         """The tensor itself: it is where it is used."""
         return tensor
 
-    def download(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The tensor itself."""
-        return tensor
+    def download(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """The tensors themselves."""
+        return tensors
 
     def capture(self, work: Callable[[], object]) -> Graph:
         """The work itself, done once as everywhere."""
@@ -146,15 +151,18 @@ class CudaStreams:
         """Copy through pinned memory; the compute stream waits for the copy stream, the host for neither."""
         return self._staging.put(tensor)
 
-    def download(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Copy into pinned memory, and wait for that copy alone."""
-        if len(self._landing) < tensor.nbytes:
-            self._landing = self._pinned(2 * tensor.nbytes)
-        here = self._landing[: tensor.nbytes].view(tensor.dtype).view(tensor.shape)
-        here.copy_(tensor, non_blocking=True)
+    def download(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Copy into pinned memory, side by side, and wait for one event behind it all."""
+        ends = list(accumulate(-(-tensor.nbytes // _ALIGNMENT) * _ALIGNMENT for tensor in tensors))
+        if len(self._landing) < ends[-1]:
+            self._landing = self._pinned(2 * ends[-1])
+        copies = []
+        for tensor, start in zip(tensors, (0, *ends), strict=False):
+            room = self._landing[start : start + tensor.nbytes].view(tensor.dtype).view(tensor.shape)
+            copies.append(room.copy_(tensor, non_blocking=True))
         self._landed.record(self._compute)
         self._landed.synchronize()
-        return here
+        return tuple(copies)
 
     def capture(self, work: Callable[[], object]) -> Graph:
         """Record a CUDA graph on the compute stream, in memory that only graphs use."""

@@ -6,7 +6,7 @@ row's answer is its own, whatever its neighbours. It knows no ids and no randomn
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Self
 
 import torch
@@ -44,15 +44,17 @@ class Truncation:
     min_p: Tensor
 
     @classmethod
-    def of(cls, params: Sequence[SamplingParams], vocab_size: int, device: torch.device) -> Self:
-        """The bounds that requests ask for, one row each."""
+    def of(
+        cls, params: Sequence[SamplingParams], vocab_size: int, upload: Callable[[Tensor], Tensor]
+    ) -> Self:
+        """The bounds that requests ask for, one row each; ``upload`` brings them to where the logits are."""
 
         def doubles(numbers: list[float]) -> Tensor:
-            return torch.tensor(numbers, dtype=torch.float64, device=device)
+            return upload(torch.tensor(numbers, dtype=torch.float64))
 
         return cls(
             vocab_size,
-            torch.tensor([_top_k(each, vocab_size) for each in params], device=device),
+            upload(torch.tensor([_top_k(each, vocab_size) for each in params])),
             doubles([min(each.top_p, 1.0) for each in params]),
             doubles([math.log(each.min_p) if each.min_p else -math.inf for each in params]),
         )

@@ -11,6 +11,9 @@ from transformers.generation.logits_process import (
 
 from seedance_server.engine.penalties import adjust_logits, is_adjusted
 from seedance_server.engine.sampling_params import SamplingParams
+from seedance_server.engine.streams import CpuStreams
+
+UPLOAD = CpuStreams(lambda: 0.0).upload
 
 VOCABULARY = 50
 PROMPT, OUTPUT = [1, 2, 2, 3], [3, 4, 4, 4]
@@ -30,7 +33,7 @@ class Row:
 
 def adjusted(banned=(), **params):
     scores = logits()
-    adjust_logits(scores[None], [Row(SamplingParams(**params), banned_ids=banned)])
+    adjust_logits(scores[None], [Row(SamplingParams(**params), banned_ids=banned)], UPLOAD)
     return scores
 
 
@@ -66,7 +69,7 @@ def test_penalties_change_nothing_when_there_is_no_output_yet():
     """The prompt does not count for presence and frequency."""
     scores = logits()
     nothing_yet = Row(SamplingParams(presence_penalty=2, frequency_penalty=2), output_ids=())
-    assert not len(adjust_logits(scores[None], [nothing_yet]))
+    assert not len(adjust_logits(scores[None], [nothing_yet], UPLOAD))
     assert torch.equal(scores, logits())
 
 
@@ -78,10 +81,10 @@ def test_rows_are_adjusted_each_by_its_own_request_and_the_places_are_told():
         Row(SamplingParams(presence_penalty=1.0, repetition_penalty=0.7), prompt_ids=(8,), output_ids=(9, 3)),
     ]
     scores = logits().repeat(3, 1)
-    changed = adjust_logits(scores, rows)
+    changed = adjust_logits(scores, rows, UPLOAD)
     for line, row in zip(scores, rows, strict=True):
         alone = logits()
-        adjust_logits(alone[None], [row])
+        adjust_logits(alone[None], [row], UPLOAD)
         assert torch.equal(line, alone)
     differs = (scores != logits()).view(-1).nonzero().flatten().tolist()
     assert sorted(set(changed.tolist())) == differs

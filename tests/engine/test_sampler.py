@@ -23,6 +23,8 @@ from seedance_server.engine.sampler import (
     _truncate_until_decided,
 )
 from seedance_server.engine.sampling_params import SamplingParams
+from seedance_server.engine.streams import CpuStreams, CudaStreams
+from tests.engine.fake_cuda import FakeCuda, HostReads
 
 VOCABULARY = 10_000
 IDS = torch.tensor([[0]])
@@ -59,7 +61,9 @@ def sample(logits, rows):
 def kept(logits, params):
     """Ids that truncation leaves, ascending."""
     alone = SamplingRow(params=params, seed=0, position=0, prompt_ids=(), output_ids=())
-    left = _truncate_until_decided(_Lines(logits[None], BlockPasses()), 0, alone, _CANDIDATES)
+    left = _truncate_until_decided(
+        _Lines(logits[None], BlockPasses(), CpuStreams(lambda: 0.0)), 0, alone, _CANDIDATES
+    )
     return sorted(left.ids[0, : int(left.counts)].tolist())
 
 
@@ -295,3 +299,30 @@ def test_draw_falls_where_the_line_of_tokens_left_says(truncation):
         place = ids.index(token_id)
         number = uniform(each.seed, each.position)
         assert (sums[place] - weights[place] / weights.sum()) - 1e-6 <= number <= sums[place] + 1e-6
+
+
+def test_device_is_waited_for_once_whatever_rows_ask(monkeypatch):
+    """Greedy, drawn and truncated rows, sound or not, come back in one copy; nothing else is looked at."""
+    logits = random_logits(8, scale=9.0)  # so that 64 tokens decide
+    logits[3, 7], logits[4] = math.nan, -math.inf
+    some = [{"temperature": 0.0}, {}, {"top_p": 0.9}, {"top_k": 9}, {"top_p": 0.5}, {}, {"min_p": 0.1}, {}]
+    rows = [row(seed=seed, **params) for seed, params in enumerate(some)]
+    expected = sample(logits, rows)
+    cuda = FakeCuda()
+    streams = CudaStreams(torch.device("cpu"), cuda)
+    sampler = Sampler(logits.shape[1], streams=streams)
+    tolist = torch.Tensor.tolist
+
+    def landed(tensor):
+        ours = streams._landing.untyped_storage().data_ptr()
+        assert tensor.untyped_storage().data_ptr() == ours, "the host looks at what is on the device"
+        return tolist(tensor)
+
+    monkeypatch.setattr(torch.Tensor, "tolist", landed)
+    cuda.log.clear()
+    with HostReads() as reads:
+        found = sampler.sample(logits, rows)
+    assert found.ids == expected.ids
+    assert [error is None for error in found.errors] == [place not in (3, 4) for place in range(8)]
+    assert cuda.log.count(("synchronize",)) == 1
+    assert set(reads.counts) <= {"aten::lift_fresh"}, "but for tensors of the host's own numbers"

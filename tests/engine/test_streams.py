@@ -22,7 +22,7 @@ def test_cpu_streams_leave_tensors_where_they_are():
     streams = CpuStreams(lambda: 0.0)
     streams.begin_step()
     assert streams.upload(tensor) is tensor
-    assert streams.download(tensor) is tensor
+    assert streams.download(tensor)[0] is tensor
 
 
 def _streams(kind):
@@ -83,10 +83,11 @@ def test_cuda_streams_wait_for_a_download_alone():
     cuda = FakeCuda()
     streams = CudaStreams(CPU, cuda)
     cuda.log.clear()
-    here = streams.download(torch.tensor([[1.5], [2.5]]))
-    assert here.tolist() == [[1.5], [2.5]]
+    numbers, bools, ids = torch.tensor([[1.5], [2.5]]), torch.tensor([True]), torch.tensor([2**40])
+    here = streams.download(numbers, bools, ids)
+    assert [each.tolist() for each in here] == [[[1.5], [2.5]], [True], [2**40]]
     assert cuda.log == [("record", 1), ("synchronize",)]
-    assert streams.download(torch.tensor([7])).tolist() == [7]
+    assert streams.download(torch.tensor([7]))[0].tolist() == [7]
 
 
 def test_cuda_streams_wait_for_what_brought_the_model():

@@ -6,10 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seedance_server.engine.sampling_params import SamplingParams
+from seedance_server.engine.streams import CpuStreams
 from seedance_server.engine.truncation import Truncation, is_truncated
 from tests.engine_strategies import picks, score_steps, truncations
 
-CPU = torch.device("cpu")
+STREAMS = CpuStreams(lambda: 0.0)
 
 
 def by_the_book(scores, top_k, top_p, min_p):
@@ -37,7 +38,7 @@ def test_truncation_counts_by_the_book_or_says_that_it_cannot_tell(steps, asked,
     vocabulary = len(scores)
     params = [SamplingParams(**each) for each in asked]
     seen = 1 + pick % vocabulary
-    bounds = Truncation.of(params, vocabulary, CPU)
+    bounds = Truncation.of(params, vocabulary, STREAMS.upload)
     total = torch.tensor([sum(map(math.exp, scores))] * 3, dtype=torch.float64)
     counts, decided = bounds.count(torch.tensor([scores[:seen]] * 3), total)
     for each, count, sure in zip(params, counts.tolist(), decided.tolist(), strict=True):
@@ -52,7 +53,7 @@ def test_truncation_is_decided_by_few_tokens_when_they_hold_enough():
     scores = torch.tensor([[0.0, -1.0, -2.0, -20.0]] * 3)
     params = [SamplingParams(top_k=2), SamplingParams(top_p=0.8), SamplingParams(min_p=0.2)]
     total = torch.exp(scores.double()).sum(1)
-    counts, decided = Truncation.of(params, 1000, CPU).count(scores, total)
+    counts, decided = Truncation.of(params, 1000, STREAMS.upload).count(scores, total)
     assert (counts.tolist(), decided.tolist()) == ([2, 2, 2], [True] * 3)
 
 
@@ -79,4 +80,4 @@ def test_truncation_is_none_where_the_parameters_leave_all(params, expected):
 def test_truncation_needs_the_total_only_where_top_p_comes_first(params, expected):
     """The pass over the whole row is for those that it decides something for."""
     params = SamplingParams(**params)
-    assert Truncation.of([params], 100, CPU).needs_total(params) is expected
+    assert Truncation.of([params], 100, STREAMS.upload).needs_total(params) is expected

@@ -7,6 +7,7 @@ from seedance_server.engine.batch import Batch, Chunk
 from seedance_server.engine.errors import OutOfDeviceMemory
 from seedance_server.engine.sampler import Sampler, SamplingRow
 from seedance_server.engine.sampling_params import SamplingParams
+from seedance_server.engine.streams import open_streams
 from tests.engine.driving import drive, greedy_requests, ids_of, make_engine, make_request
 from tests.tiny_models import KINDS
 
@@ -100,7 +101,9 @@ def test_sampler_chooses_what_it_does_on_a_cpu(device):
         for n, params in enumerate(some * 2)
     ]
     here = Sampler(vocabulary).sample(logits, rows)
-    there = Sampler(vocabulary).sample(logits.to(device), rows)
+    streams = open_streams(device, lambda: 0.0)
+    with streams.compute():
+        there = Sampler(vocabulary, streams=streams).sample(logits.to(device), rows)
     assert there.ids == here.ids
     assert there.errors == here.errors
     for mine, other in zip(here.logprobs, there.logprobs, strict=True):

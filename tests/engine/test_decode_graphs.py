@@ -79,7 +79,7 @@ class _Foresight:
     def __init__(self, answer):
         self._answer = answer
 
-    def propose(self, running):
+    def propose(self, running, *_):
         for sequence in running:
             done = sequence.completion_tokens
             right = self._answer[done : done + 3] if sequence.remaining == 1 else []

@@ -130,10 +130,11 @@ async def test_serve_lets_a_bug_in_loading_through() -> None:
 
 
 async def test_serve_is_alive_while_it_loads() -> None:
-    """The port answers from the first moment: liveness yes, readiness no."""
+    """The port answers from the first moment: liveness yes, readiness no, and how far it is."""
     may_end = threading.Event()
 
     def slow(config_, progress):
+        progress("packing its weights", 0.4)
         may_end.wait(5)
         return factory()(config_, progress)
 
@@ -150,6 +151,7 @@ async def test_serve_is_alive_while_it_loads() -> None:
                 stream, f"GET /{path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n".encode()
             )
             assert answer.startswith(f"HTTP/1.1 {status} ".encode())
+            assert b"loading: loading the model: packing its weights: 40%" in answer
         may_end.set()
         nursery.cancel_scope.cancel()
 

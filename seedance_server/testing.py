@@ -169,6 +169,8 @@ class ScriptedEngine:
             reused_tokens=0,
             drafted_tokens=0,
             accepted_tokens=0,
+            recorded_steps=0,
+            memory_failures=0,
         )
 
     def check_integrity(self) -> None:

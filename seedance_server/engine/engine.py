@@ -298,6 +298,8 @@ class Engine:
             reused_tokens=self._scheduler.reused_tokens,
             drafted_tokens=self._speculation.drafted_tokens,
             accepted_tokens=self._speculation.accepted_tokens,
+            recorded_steps=self._runner.recorded_steps,
+            memory_failures=self._limit.failures,
         )
 
     def check_integrity(self) -> None:
@@ -351,8 +353,7 @@ class Engine:
         self._computed_tokens += batch.tokens
         now = self._clock()
         self._step_s = now - started
-        self._limit.note_success()
-        self._scheduler.max_sequences = self._limit.rows
+        self._scheduler.max_sequences = self._limit.note_success()
         self._prompt_rows = batch.tokens - len(rows)
         self._prefill_budget.note(len(rows), self._prompt_rows, self._step_s)
         return self._postprocess(batch, sampled, forward_end, now)

@@ -24,6 +24,8 @@ class EngineStatistics:
         reused_tokens: Tokens of prompts that were in the pool already and weren't computed again.
         drafted_tokens: Rows of ``computed_tokens`` that were run ahead of their turn.
         accepted_tokens: Those of them that were right: steps saved.
+        recorded_steps: Those of ``steps`` that ran as a CUDA graph.
+        memory_failures: Steps that a device had no memory for; they were run again in halves.
     """
 
     running: int
@@ -40,3 +42,5 @@ class EngineStatistics:
     reused_tokens: int
     drafted_tokens: int
     accepted_tokens: int
+    recorded_steps: int
+    memory_failures: int

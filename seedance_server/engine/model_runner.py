@@ -52,6 +52,11 @@ class ModelRunner:
         self._streams = streams
         self.graphs = graphs
 
+    @property
+    def recorded_steps(self) -> int:
+        """How many of its steps ran as a recording."""
+        return 0 if self.graphs is None else self.graphs.replays
+
     def run(self, batch: Batch) -> torch.Tensor:
         """One forward pass.
 

@@ -48,8 +48,12 @@ class StepLimit:
         self.rows, self.tokens = max(1, min(self.rows, rows // 2)), max(1, min(self.tokens, tokens // 2))
         return True
 
-    def note_success(self) -> None:
-        """A step went well."""
+    def note_success(self) -> int:
+        """A step went well.
+
+        Returns:
+            The bound on chunks from here on.
+        """
         if self.rows < self.most_rows or self.tokens < self.most_tokens:
             self._went_well += 1
             if self._went_well >= _STEPS:
@@ -58,3 +62,4 @@ class StepLimit:
                     min(self.most_rows, 2 * self.rows),
                     min(self.most_tokens, 2 * self.tokens),
                 )
+        return self.rows

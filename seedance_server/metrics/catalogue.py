@@ -144,6 +144,8 @@ _METRICS = (
     _counter("prefix_cache_hits", "Prompt tokens that were found there, and not computed again."),
     _counter("spec_decode_num_draft_tokens", "Tokens that were guessed and run ahead of their turn."),
     _counter("spec_decode_num_accepted_tokens", "Those of them that were right: steps saved."),
+    _counter("engine_recorded_steps", "Forward passes that ran as a CUDA graph."),
+    _counter("engine_memory_failures", "Steps that the device had no memory for; they ran again in halves."),
     # ---- delivery and flow
     _counter("resumes", "Clients that came back to a stream: live, ended or rejected.", "outcome"),
     _counter("replayed_frames", "Frames that were sent again to clients that came back."),

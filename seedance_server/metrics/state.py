@@ -204,6 +204,8 @@ def _read_engine(scrape: Scrape, loop: EngineLoop) -> None:
         scrape.put("prefix_cache_hits", engine.reused_tokens)
         scrape.put("spec_decode_num_draft_tokens", engine.drafted_tokens)
         scrape.put("spec_decode_num_accepted_tokens", engine.accepted_tokens)
+        scrape.put("engine_recorded_steps", engine.recorded_steps)
+        scrape.put("engine_memory_failures", engine.memory_failures)
     scrape.put("engine_pauses", counts.pauses)
     scrape.put_distribution("inter_token_latency_seconds", loop.token_intervals)
     decisions = loop.decision_times.statistics()

@@ -102,7 +102,7 @@ def test_recorded_steps_run_drafts_too(kind, load_tiny):
     engine._speculation = foresight = _Foresight(plain[0].token_ids)
     assert ids_of(drive(engine, [request])) == ids_of(plain)
     assert 0 < foresight.accepted_tokens < foresight.drafted_tokens
-    assert engine._runner.graphs.replays == engine.statistics().steps - 1, "all but the prompt's"
+    assert engine.statistics().recorded_steps == engine.statistics().steps - 1, "all but the prompt's"
 
 
 def test_recorded_steps_take_another_size_when_answers_grow(load_tiny):

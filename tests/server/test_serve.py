@@ -131,10 +131,11 @@ async def test_serve_lets_a_bug_in_loading_through() -> None:
 
 async def test_serve_is_alive_while_it_loads() -> None:
     """The port answers from the first moment: liveness yes, readiness no, and how far it is."""
-    may_end = threading.Event()
+    began, may_end = threading.Event(), threading.Event()
 
     def slow(config_, progress):
         progress("packing its weights", 0.4)
+        began.set()
         may_end.wait(5)
         return factory()(config_, progress)
 
@@ -144,7 +145,7 @@ async def test_serve_is_alive_while_it_loads() -> None:
     probe.close()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(lambda: serve(config(port=free), slow, watch_signals=False))
-        await trio.testing.wait_all_tasks_blocked(0.02)
+        assert await trio.to_thread.run_sync(began.wait, 5)
         for path, status in (("healthz", 200), ("readyz", 503)):
             stream = await trio.open_tcp_stream("127.0.0.1", free)
             answer = await http(

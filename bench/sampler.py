@@ -47,7 +47,7 @@ KINDS: Mapping[str, Mapping[str, Any]] = {
 }
 """Parameters by what they are for; each row with a seed of its own."""
 MIXED = "all kinds mixed"
-PROMPT_TOKENS = 60
+PROMPT_TOKENS = 20
 
 
 def _params(kind: str, number: int) -> SamplingParams:

@@ -11,20 +11,14 @@ It knows nothing of text or of sequences.
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from attrs import field, frozen
 from torch import Tensor
 
-from seedance_server.engine.candidates import (
-    BLOCK_TOKENS,
-    BlockPasses,
-    Passes,
-    best_tokens,
-    block_tokens,
-)
+from seedance_server.engine.candidates import BLOCK_TOKENS, BlockPasses, Passes, block_tokens
 from seedance_server.engine.errors import NumericalError
+from seedance_server.engine.logit_lines import CANDIDATES, LogitLines
 from seedance_server.engine.penalties import adjust_logits, is_adjusted
 from seedance_server.engine.philox import uniform
 from seedance_server.engine.sampling_params import SamplingParams
@@ -36,9 +30,8 @@ __all__ = ["FAILED_ID", "RowLogprobs", "SampledTokens", "Sampler", "SamplingRow"
 FAILED_ID = -1
 """Stands in `SampledTokens.ids` for a row that has an error."""
 
-_CANDIDATES = (64, 4096)
-"""How many of the best tokens are looked at before the whole vocabulary is sorted. 64 decide nearly all rows
-of a trained model at top_p 0.95; picked, not measured further."""
+_SEEN_TOGETHER = 2**14
+"""Candidates of several rows that are looked at together: a few megabytes of blocks to find them in."""
 
 _COPIED_ROWS = 16
 """Rows that are copied to be adjusted at a time: 16 MiB for a vocabulary of 262,144, which are kept, since
@@ -132,7 +125,7 @@ class Sampler:
         sampled = SampledTokens([FAILED_ID] * len(rows), [None] * len(rows), [None] * len(rows))
         if not rows:
             return sampled
-        plain = _Lines(logits, self._passes, self._streams)
+        plain = LogitLines(logits, self._passes, self._streams)
         self._choose(plain, {i: i for i, row in enumerate(rows) if not row.is_adjusted}, rows, sampled)
         sound = []
         for index, peak in enumerate(plain.peaks):
@@ -149,7 +142,7 @@ class Sampler:
             _report(plain, wanted, rows, sampled)
         return sampled
 
-    def _adjust(self, plain: "_Lines", adjusted: Sequence[int], rows: Sequence[SamplingRow]) -> "_Lines":
+    def _adjust(self, plain: LogitLines, adjusted: Sequence[int], rows: Sequence[SamplingRow]) -> LogitLines:
         """Some of the lines as their requests want them."""
         scores, maxima = self._passes.copy(plain.logits, adjusted, [row.allowed for row in rows])
         changed = adjust_logits(scores, rows, self._streams.upload)
@@ -161,10 +154,10 @@ class Sampler:
             lines, inside = blocks // maxima.shape[1], blocks % maxima.shape[1]
             _, values = block_tokens(scores, lines, inside[:, None])
             maxima.view(-1)[blocks] = values.amax(-1)
-        return _Lines(scores, self._passes, self._streams, maxima)
+        return LogitLines(scores, self._passes, self._streams, maxima)
 
     def _choose(
-        self, lines: "_Lines", owners: dict[int, int], rows: Sequence[SamplingRow], sampled: SampledTokens
+        self, lines: LogitLines, owners: dict[int, int], rows: Sequence[SamplingRow], sampled: SampledTokens
     ) -> None:
         """Choose for some lines; ``owners`` says which row each belongs to.
 
@@ -185,6 +178,7 @@ class Sampler:
         chosen = dict(zip(free, found[0], strict=True)) if free else {}
         chosen |= zip(cut, found[-2], strict=True) if cut else ()
         decided = dict(zip(cut, found[-1], strict=True)) if cut else {}
+        undecided: list[int] = []
         for line, index in owners.items():
             if not math.isfinite(lines.peaks[line]):
                 sampled.errors[index] = NumericalError("penalties and bans leave no token to choose")
@@ -193,117 +187,13 @@ class Sampler:
             elif decided.get(line, True):
                 sampled.ids[index] = chosen[line]
             else:
-                left = _truncate_until_decided(lines, line, rows[index], _CANDIDATES[1:])
-                sampled.ids[index] = int(_pick(left, _numbers(lines, (rows[index],))))
+                undecided.append(line)
+        longer = _draw_on(lines, undecided, [rows[owners[line]] for line in undecided])
+        for line, token_id in zip(undecided, longer, strict=True):
+            sampled.ids[owners[line]] = token_id
 
 
-class _Lines:
-    """Rows of logits, and what has been found out about them.
-
-    Attributes:
-        streams: Those of their device.
-        logits: They.
-        maxima: Of their blocks, see `Passes.maxima`.
-        peaks: The greatest logit of each, once it was read.
-        firsts: The first token that has it; meaningless where the peak isn't finite.
-    """
-
-    peaks: list[float]
-    firsts: list[int]
-
-    def __init__(
-        self, logits: Tensor, passes: Passes, streams: Streams, maxima: Tensor | None = None
-    ) -> None:
-        self.streams = streams
-        self.logits = logits
-        self.maxima = maxima = passes.maxima(logits) if maxima is None else maxima
-        self._passes = passes
-        # Of several equals `max` names the first. Not argmax: on a CPU that takes twice as long.
-        peaks, block = maxima.max(-1)
-        self._peaks = peaks.float()
-        ids, values = block_tokens(logits, self._index(range(len(logits))), block[:, None])
-        self._firsts = ids.gather(1, values.max(-1, keepdim=True).indices)[:, 0]
-        self._totals: dict[tuple[int, float], Tensor] = {}
-
-    @property
-    def device(self) -> torch.device:
-        """Where the logits are."""
-        return self.logits.device
-
-    def read(self, *tensors: Tensor) -> list[list[Any]]:
-        """Wait for the device: for peaks and firsts, and for what else was found out about some lines."""
-        peaks, firsts, *others = self.streams.download(self._peaks, self._firsts, *tensors)
-        self.peaks, self.firsts = peaks.tolist(), firsts.tolist()
-        return [each.tolist() for each in others]
-
-    def upload(self, numbers: Sequence[Any], dtype: torch.dtype | None = None) -> Tensor:
-        """The host's numbers where the logits are."""
-        return self.streams.upload(torch.tensor(numbers, dtype=dtype))
-
-    @property
-    def vocab_size(self) -> int:
-        """Width of a line."""
-        return self.logits.shape[1]
-
-    def scores(self, some: Sequence[int], values: Tensor, temperatures: Sequence[float]) -> Tensor:
-        """Logits ``[len(some), n]``, less the peak, over the temperature.
-
-        In this order: a small temperature's quotient would overflow.
-        """
-        peaks = self._peaks[self._index(some), None]
-        return (values - peaks) / self.upload(temperatures)[:, None]
-
-    def sums(self, some: Sequence[int], temperatures: Sequence[float]) -> Tensor:
-        """Float64 ``[len(some), blocks]``: exp(score) of all tokens up to the end of each block.
-
-        Added one by one: a sum's order of additions would depend on the number of rows.
-        """
-        weights = self._passes.weights(
-            self.logits, some, self._peaks[self._index(some)], self.upload(temperatures)
-        )
-        sums = weights.cumsum(-1, dtype=torch.float64)
-        self._totals.update(zip(zip(some, temperatures, strict=True), sums[:, -1], strict=True))
-        return sums
-
-    def totals(self, some: Sequence[int], temperatures: Sequence[float]) -> Tensor:
-        """Float64 ``[len(some)]``: exp(score) over the whole vocabulary."""
-        keys = list(zip(some, temperatures, strict=True))
-        if missing := [key for key in keys if key not in self._totals]:
-            self.sums(*zip(*missing, strict=True))
-        return torch.stack([self._totals[key] for key in keys])
-
-    def inside(self, some: Sequence[int], blocks: Tensor) -> tuple[Tensor, Tensor]:
-        """Ids and logits of one block ``[len(some), 1]`` of each line."""
-        return block_tokens(self.logits, self._index(some), blocks)
-
-    def best(self, some: Sequence[int], count: int) -> tuple[Tensor, Tensor]:
-        """Values and ids of the best tokens, see `best_tokens`."""
-        return best_tokens(self.logits, self._index(some), self.maxima, min(count, self.logits.shape[1]))
-
-    def top(self, some: Sequence[int], counts: Sequence[int]) -> list[list[tuple[int, float]]]:
-        """The best tokens of each line as (id, logit), the lower id first among equals."""
-        values, ids = self.best(some, _CANDIDATES[0])
-        pairs = [list(zip(*each, strict=True)) for each in zip(ids.tolist(), values.tolist(), strict=True)]
-        for place, count in enumerate(counts):
-            found = pairs[place]
-            # Equals of the last one seen may be out of sight: a longer look, at that line alone.
-            for seen in (*_CANDIDATES[1:], self.vocab_size):
-                if not count or len(found) == self.vocab_size or found[count - 1][1] > found[-1][1]:
-                    break
-                values, ids = self.best(some[place : place + 1], seen)
-                found = list(zip(ids[0].tolist(), values[0].tolist(), strict=True))
-            pairs[place] = found[:count]
-        return pairs
-
-    def logits_of(self, some: Sequence[int], ids: Sequence[int]) -> Tensor:
-        """Float32 ``[len(some)]``."""
-        return self.logits[self._index(some), self._index(ids)].float()
-
-    def _index(self, numbers: Sequence[int]) -> Tensor:
-        return self.upload(numbers)
-
-
-def _draw(lines: _Lines, some: Sequence[int], rows: Sequence[SamplingRow]) -> Tensor:
+def _draw(lines: LogitLines, some: Sequence[int], rows: Sequence[SamplingRow]) -> Tensor:
     """Draws from softmax(scores): first a block, then a token in it.
 
     The tokens are lined up by id, not by probability: rounding that swaps two near-equal tokens then moves
@@ -326,9 +216,11 @@ def _draw(lines: _Lines, some: Sequence[int], rows: Sequence[SamplingRow]) -> Te
     return ids.gather(1, place[:, None])[:, 0]
 
 
-def _draw_truncated(lines: _Lines, some: Sequence[int], rows: Sequence[SamplingRow]) -> tuple[Tensor, Tensor]:
+def _draw_truncated(
+    lines: LogitLines, some: Sequence[int], rows: Sequence[SamplingRow]
+) -> tuple[Tensor, Tensor]:
     """Draws from what top_k, top_p and min_p leave of softmax(scores), and says where that is decided."""
-    left = _truncate(lines, some, rows, _CANDIDATES[0])
+    left = _truncate(lines, some, rows, CANDIDATES[0])
     return _pick(left, _numbers(lines, rows)), left.decided
 
 
@@ -342,7 +234,7 @@ class _Left:
     decided: Tensor
 
 
-def _truncate(lines: _Lines, some: Sequence[int], rows: Sequence[SamplingRow], seen: int) -> _Left:
+def _truncate(lines: LogitLines, some: Sequence[int], rows: Sequence[SamplingRow], seen: int) -> _Left:
     """What is left, as far as the ``seen`` best tokens of each line tell."""
     params = [row.params for row in rows]
     temperatures = [each.temperature for each in params]
@@ -356,13 +248,22 @@ def _truncate(lines: _Lines, some: Sequence[int], rows: Sequence[SamplingRow], s
     return _Left(scores, ids, *bounds.count(scores, totals))
 
 
-def _truncate_until_decided(lines: _Lines, line: int, row: SamplingRow, sizes: Sequence[int]) -> _Left:
-    """The same for a line that takes a longer look; the whole vocabulary decides in any case."""
-    for seen in (*sizes, lines.vocab_size):
-        left = _truncate(lines, (line,), (row,), seen)
-        if left.decided:
-            break
-    return left
+def _draw_on(lines: LogitLines, some: Sequence[int], rows: Sequence[SamplingRow]) -> list[int]:
+    """The same for lines that take a longer look; the whole vocabulary decides in any case."""
+    chosen = [FAILED_ID] * len(some)
+    places = list(range(len(some)))
+    for seen in (*CANDIDATES[1:], lines.vocab_size):
+        together, waiting = max(1, _SEEN_TOGETHER // seen), places
+        places = []
+        for start in range(0, len(waiting), together):
+            part = waiting[start : start + together]
+            of_these = [rows[place] for place in part]
+            left = _truncate(lines, [some[place] for place in part], of_these, seen)
+            picked, decided = _pick(left, _numbers(lines, of_these)).tolist(), left.decided.tolist()
+            for place, token_id, done in zip(part, picked, decided, strict=True):
+                chosen[place] = token_id
+                places += () if done else (place,)
+    return chosen
 
 
 def _pick(left: _Left, numbers: Tensor) -> Tensor:
@@ -375,12 +276,14 @@ def _pick(left: _Left, numbers: Tensor) -> Tensor:
     return line.values.gather(1, place)[:, 0]
 
 
-def _numbers(lines: _Lines, rows: Sequence[SamplingRow]) -> Tensor:
+def _numbers(lines: LogitLines, rows: Sequence[SamplingRow]) -> Tensor:
     """Where in the line each draw falls: float64 ``[rows, 1]`` in [0, 1)."""
     return lines.upload([[uniform(row.seed, row.position)] for row in rows], torch.float64)
 
 
-def _report(lines: _Lines, some: Sequence[int], rows: Sequence[SamplingRow], sampled: SampledTokens) -> None:
+def _report(
+    lines: LogitLines, some: Sequence[int], rows: Sequence[SamplingRow], sampled: SampledTokens
+) -> None:
     """Log-probabilities under the model alone."""
     log_totals = lines.totals(some, [1.0] * len(some)).log()
     chosen = lines.logits_of(some, [sampled.ids[line] for line in some])

@@ -12,15 +12,14 @@ from transformers.generation.logits_process import (
 )
 
 from seedance_server.engine.candidates import BlockPasses
+from seedance_server.engine.logit_lines import CANDIDATES, LogitLines
 from seedance_server.engine.philox import uniform
 from seedance_server.engine.sampler import (
-    _CANDIDATES,
     FAILED_ID,
     RowLogprobs,
     Sampler,
     SamplingRow,
-    _Lines,
-    _truncate_until_decided,
+    _truncate,
 )
 from seedance_server.engine.sampling_params import SamplingParams
 from seedance_server.engine.streams import CpuStreams, CudaStreams
@@ -61,9 +60,11 @@ def sample(logits, rows):
 def kept(logits, params):
     """Ids that truncation leaves, ascending."""
     alone = SamplingRow(params=params, seed=0, position=0, prompt_ids=(), output_ids=())
-    left = _truncate_until_decided(
-        _Lines(logits[None], BlockPasses(), CpuStreams(lambda: 0.0)), 0, alone, _CANDIDATES
-    )
+    lines = LogitLines(logits[None], BlockPasses(), CpuStreams(lambda: 0.0))
+    for seen in (*CANDIDATES, len(logits)):
+        left = _truncate(lines, [0], [alone], seen)
+        if left.decided:
+            break
     return sorted(left.ids[0, : int(left.counts)].tolist())
 
 
@@ -189,6 +190,16 @@ def test_row_fails_alone_when_its_logits_are_unusable(values, params):
     sampled = sample(logits, rows)
     assert sampled.ids == [expected.ids[0], FAILED_ID, expected.ids[1]]
     assert [error is None for error in sampled.errors] == [True, False, True]
+
+
+def test_rows_get_what_they_get_alone_when_all_take_a_longer_look():
+    """Rows so flat that the first candidates decide nothing are looked at together, each for itself."""
+    logits = random_logits(40, vocabulary=3000, scale=0.3)
+    rows = [row(seed=n, top_p=(0.1, 0.5, 0.99)[n % 3]) for n in range(40)]
+    together = sample(logits, rows).ids
+    assert together == [sample(line[None], [each]).ids[0] for line, each in zip(logits, rows, strict=True)]
+    for line, each, token_id in zip(logits, rows, together, strict=True):
+        assert token_id in kept(line, each.params)
 
 
 def test_single_minus_infinity_is_no_error():

@@ -180,6 +180,7 @@ class CudaStreams:
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:
+            self._graph_pool = None  # some versions of PyTorch take it to be in use from here on
             raise CaptureFailed(str(error).splitlines()[0]) from error
         return graph
 

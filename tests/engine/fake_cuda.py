@@ -108,12 +108,14 @@ class FakeEvent:
 
 @define
 class FakeCuda:
-    """Attributes: log of what streams were told, and whether recording is refused."""
+    """Attributes: log of what streams were told, why recording is refused, the memory of each that wasn't."""
 
     log: list = field(factory=list)
     refuses: str | None = None
     time_s: float = 0.0
     graphs: list = field(factory=list)
+    pools: list = field(factory=list)
+    made_pools: int = 0
     _streams: list = field(factory=list)
 
     def Stream(self, device):  # noqa: N802
@@ -130,7 +132,8 @@ class FakeCuda:
         return nullcontext()
 
     def graph_pool_handle(self):
-        return "pool"
+        self.made_pools += 1
+        return self.made_pools
 
     def CUDAGraph(self):  # noqa: N802
         self.graphs.append(FakeGraph())
@@ -138,9 +141,10 @@ class FakeCuda:
 
     @contextmanager
     def graph(self, graph, *, pool, stream, capture_error_mode):
-        assert (pool, capture_error_mode) == ("pool", "thread_local")
+        assert capture_error_mode == "thread_local"
         assert stream.number % 2 == 1, "the compute stream is made first"
         if self.refuses:
             raise RuntimeError(self.refuses)
+        self.pools.append(pool)
         with _Recorder(graph.calls):
             yield

@@ -1,5 +1,7 @@
 """Staging, over a device that does its work late."""
 
+import weakref
+
 import pytest
 import torch
 from attrs import define, field
@@ -112,6 +114,22 @@ def test_staging_brings_any_tensor_over_as_it_is(tensor):
     assert there.dtype == tensor.dtype
     assert torch.equal(there, tensor)
     assert there.storage_offset() * there.element_size() % 256 == 0
+
+
+@torch.inference_mode()  # as steps run: a view doesn't keep its base
+def test_staging_lets_go_of_outgrown_memory_only_when_it_is_read():
+    """Nothing else may be given the memory that a queued copy still goes to."""
+    device = LateDevice()
+    staging = _staging(device)
+    staging.turn()
+    staging.put(torch.tensor([7]))
+    small = weakref.ref(staging._room.device)
+    staging.put(torch.ones(100_000, dtype=torch.int64))
+    staging.turn()
+    assert small() is not None
+    staging.turn()
+    device.queue.clear()
+    assert small() is None
 
 
 def test_staging_keeps_what_it_gave_out_when_it_grows_within_a_step():

@@ -1,3 +1,5 @@
+from contextlib import nullcontext
+
 import pytest
 import torch
 
@@ -53,6 +55,17 @@ def test_cuda_streams_say_when_work_can_t_be_recorded():
     streams = CudaStreams(CPU, FakeCuda(refuses="CUDA error: operation not supported\nmore"))
     with pytest.raises(CaptureFailed, match=r"not supported$"):
         streams.capture(lambda: None)
+
+
+def test_cuda_streams_record_in_other_memory_after_a_failure():
+    """PyTorch may believe for ever that the failed one still fills its memory; all others share theirs."""
+    cuda = FakeCuda()
+    streams = CudaStreams(CPU, cuda)
+    for refuses in (None, None, "CUDA error: no", None):
+        cuda.refuses = refuses
+        with nullcontext() if refuses is None else pytest.raises(CaptureFailed):
+            streams.capture(lambda: None)
+    assert cuda.pools == [1, 1, 2]
 
 
 def test_cuda_streams_let_memory_run_out_under_its_own_name():

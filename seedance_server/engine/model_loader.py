@@ -8,10 +8,11 @@ download.
 
 import gc
 import logging
+import os
 import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -162,7 +163,8 @@ class _Loading:
         self._check_memory(device)
         # Imports the model's code now: two threads that import at once may meet half-made modules.
         MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
-        with ThreadPoolExecutor(1, "seedance-tokenizer") as beside:
+        with ThreadPoolExecutor(2, "seedance-files") as beside:
+            beside.submit(_read_ahead, self._weight_files())
             # Reading a large vocabulary takes as long as all that is done with the weights meanwhile.
             tokenizer = beside.submit(self._load_tokenizer)
             load = partial(self._load, tokenizer, context_length, chosen, device, structured_output)
@@ -299,8 +301,10 @@ class _Loading:
     def _weight_bytes(self) -> int:
         if "gguf_file" in self._options:
             return (Path(self._source) / str(self._options["gguf_file"])).stat().st_size
-        files = Path(self._source).glob("*.safetensors") if Path(self._source).is_dir() else ()
-        return sum(file.stat().st_size for file in files)
+        return sum(file.stat().st_size for file in self._weight_files())
+
+    def _weight_files(self) -> list[Path]:
+        return sorted(Path(self._source).glob("*.safetensors")) if Path(self._source).is_dir() else []
 
     def _check_memory(self, device: torch.device) -> None:
         needed, available = self._weight_bytes(), available_memory(device)
@@ -316,6 +320,13 @@ class _Loading:
             if parameters.get("rope_type") in _LENGTH_DEPENDENT_ROPE:
                 length = min(length, parameters.get("original_max_position_embeddings") or length)
         return int(length)
+
+
+def _read_ahead(files: list[Path]) -> None:
+    """Have the system read whole files, in order: a mapped one is read page by page, where it is touched."""
+    for file in files:
+        with file.open("rb") as opened, suppress(OSError):
+            os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
 
 
 def _choose_dtype(config: Any, dtype: DtypeName, device: torch.device, *, gguf: bool) -> torch.dtype:

@@ -1,5 +1,6 @@
 import gc
 import json
+import os
 import shutil
 from functools import reduce
 
@@ -295,6 +296,17 @@ def test_loader_reads_the_tokenizer_without_the_collector(tiny_directory, monkey
     load_model(str(tiny_directory("llama")))
     assert seen == [False]
     assert gc.isenabled()
+
+
+def test_loader_has_the_weights_read_ahead(tiny_directory, monkeypatch):
+    """What is mapped is read in small pieces: from a cold disk that takes as long as all the rest."""
+    asked = []
+    monkeypatch.setattr(
+        os, "posix_fadvise", lambda file, *range_: asked.append((os.fstat(file).st_ino, range_))
+    )
+    load_model(str(tiny_directory("llama")))
+    file = tiny_directory("llama") / "model.safetensors"
+    assert asked == [(file.stat().st_ino, (0, 0, os.POSIX_FADV_WILLNEED))]
 
 
 def test_loader_keeps_no_second_copy_of_the_vocabulary(broken):

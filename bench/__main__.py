@@ -13,8 +13,8 @@ __all__ = ["BENCHMARKS", "main"]
 
 BENCHMARKS = {
     "client": "what a token costs the application's process, with the SDK and with a client of SSE",
-    "drafts": "what drafts cost where they don't help, and bring where they do: the engine alone",
     "deterministic": "what it costs that output doesn't depend on what else runs, on each path",
+    "drafts": "what drafts cost where they don't help, and bring where they do: the engine alone",
     "engine": "our engine against vLLM, Transformers and llama.cpp: speed and latency, in turns",
     "events": "what reported events weigh, and the time that differences and zstd take",
     "fairness": "what tenants of weights 3, 2 and 1 get under saturation, and what the smallest feels",
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
     if unknown:
         print(f"bench: there is no {', '.join(unknown)}; there are:", file=sys.stderr)
         for name, purpose in BENCHMARKS.items():
-            print(f"  {name:10} {purpose}", file=sys.stderr)
+            print(f"  {name:13} {purpose}", file=sys.stderr)
         return 2
     # Imported when wanted: no benchmark needs what another one compares itself with.
     return max(import_module(name).main(options) or 0 for name in names or [DEFAULT])

@@ -104,7 +104,7 @@ class LogitLines:
         return best_tokens(self.logits, self._index(some), self.maxima, min(count, self.logits.shape[1]))
 
     def top(self, some: Sequence[int], counts: Sequence[int]) -> list[list[tuple[int, float]]]:
-        """So many best tokens of each line, at most `CANDIDATES`' first, as (id, logit); of equals the lower id."""
+        """So many best tokens of each line, at most `CANDIDATES[0]`, as (id, logit); lower ids first."""
         values, ids = self.best(some, CANDIDATES[0])
         pairs = [list(zip(*each, strict=True)) for each in zip(ids.tolist(), values.tolist(), strict=True)]
         for place, count in enumerate(counts):

@@ -47,6 +47,8 @@ struct Int8 {
   }
 };
 
+constexpr float kLeast = 1e-30f;  // a group of smaller numbers is 0: what they'd be multiplied by could be infinite
+
 // Seven bits of size and one of sign: -0 is 0.
 inline uint8_t code_of(float number) {
   const int whole = static_cast<int>(std::nearbyint(number));
@@ -65,8 +67,9 @@ inline void pack_panel(const bf16* weights, int64_t first, const Int8& as, uint8
       const bf16* from = weights + (first + column) * as.width + g * kGroup;
       float most = 0;
       for (int64_t k = 0; k < width; ++k) most = std::max(most, std::abs(widen(from[k])));
+      if (most < kLeast) continue;
       factors[column] = most / 127;
-      const float to_whole = most > 0 ? 127 / most : 0;
+      const float to_whole = 127 / most;
       for (int64_t k = 0; k < width; ++k) group[Int8::place(column, k)] = code_of(widen(from[k]) * to_whole);
     }
   }

@@ -24,7 +24,7 @@ def _eight_bits(weights):
 def _whole_numbers(part):
     most = part.abs().amax(1, keepdim=True)
     to_whole = torch.tensor(127.0) / most  # one rounding; of a plain number torch would make two
-    numbers = (part * to_whole.where(most > 0, 0)).round()
+    numbers = (part * to_whole.where(most >= 1e-30, 0)).round()
     assert numbers.abs().max() <= 127
     return numbers.double() * (most / 127).double()
 
@@ -83,6 +83,18 @@ def test_whole_numbers_up_to_127_stay_what_they_are_in_8_bits(library):
     numbers[:, 5] = 127  # so that each column's factor is 1
     packed = PackedWeights.of(numbers.bfloat16(), WeightMemory(library, bits=8))
     assert torch.equal(packed.multiply(torch.eye(64).bfloat16()).T, numbers.bfloat16())
+
+
+def test_numbers_too_small_for_a_factor_are_0_in_8_bits(library):
+    """What training left of unused weights: their reciprocals overflow, and nothing else may suffer."""
+    weights = _random(3, 128)
+    weights[1, :64] *= 1e-38
+    weights[2] = 0
+    packed = PackedWeights.of(weights, WeightMemory(library, bits=8))
+    found = packed.multiply(torch.eye(128).bfloat16()).T
+    assert torch.equal(found, _eight_bits(weights).bfloat16())
+    assert not found[1, :64].any()
+    assert found[1, 64:].all()
 
 
 def test_8_bits_take_half_the_memory(library):

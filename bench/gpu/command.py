@@ -158,6 +158,7 @@ def _measure_all(
         part: dict[str, Any] = {"cells": [], "kernels": [], "failures": []}
         report["models"][name] = part
         workload, kv_bytes, dtype = sizes_of(options)
+        model = None  # the one before it, and its memory
         model = _attempt(part, name, partial(_make, name, shape(), options.device, dtype))
         if model is None:
             continue
@@ -172,7 +173,6 @@ def _measure_all(
                 part[kind].append(result)
                 _say(f"{name}: {cell.name}: {result['step_ms']:.2f} ms a step")
             save()
-        del model
 
 
 def _make(name: str, config: Any, device: str, dtype: Any) -> Any:

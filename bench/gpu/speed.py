@@ -6,6 +6,7 @@ is left of a step's time is the host's, in which the device waits.
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable
 from statistics import median
@@ -76,9 +77,7 @@ def measure(model: LoadedModel, cell: Cell, workload: Workload, kv_bytes: int) -
         Figures: milliseconds, tokens a second, bytes.
     """
     cuda = model.device.type == "cuda"
-    if cuda:
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats(model.device)
+    _let_go(model)
     started_s = time.perf_counter()
     engine = _engine(model, cell, workload, kv_bytes)
     recording_s = time.perf_counter() - started_s
@@ -135,6 +134,7 @@ def kernel_shares(model: LoadedModel, cell: Cell, workload: Workload, kv_bytes: 
         Milliseconds of a step, those in which a kernel ran, and the longest kernels with theirs. On a CPU its
         operators stand in for kernels.
     """
+    _let_go(model)
     engine = _engine(model, cell, workload, kv_bytes)
     _fill(engine, model, cell)
     cuda = model.device.type == "cuda"
@@ -162,6 +162,14 @@ def kernel_shares(model: LoadedModel, cell: Cell, workload: Workload, kv_bytes: 
             if spent(event) > 0
         ],
     }
+
+
+def _let_go(model: LoadedModel) -> None:
+    """Free what earlier engines held, who refer to themselves in circles: their pools are large."""
+    gc.collect()
+    if model.device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(model.device)
 
 
 def _engine(model: LoadedModel, cell: Cell, workload: Workload, kv_bytes: int) -> Engine:

@@ -162,7 +162,6 @@ void multiply(Threads& threads, const Rows& x, const Packed& weights, const Fini
         }
       }
     }
-    _mm_sfence();  // what went past the caches is there before the piece counts as done
   });
 }
 

@@ -72,6 +72,7 @@ class Threads {
     while (static_cast<uint32_t>(ticket) < ticket >> 32) {
       if (!ticket_.compare_exchange_weak(ticket, ticket + 1, std::memory_order_acq_rel)) continue;
       call_(context_, static_cast<uint32_t>(ticket));
+      _mm_sfence();  // what a piece stored past the caches is there, too, before it counts as done
       unfinished_.fetch_sub(1, std::memory_order_release);
       ticket = ticket_.load(std::memory_order_acquire);
     }

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Protocol, cast
 
 from attrs import frozen
@@ -164,10 +163,9 @@ def load_served_model(config: Config, progress: Progress) -> ServedModel:
     )
     # By the model's context: what the KV pool allows below that, the engine refuses with its own reason.
     longest = min(model.context_length, config.max_context_tokens or model.context_length)
-    with ThreadPoolExecutor(1, "seedance-encoder") as beside:
-        encoding = beside.submit(PromptEncoder, model.tokenizer, context_length=longest)
-        engine, invariance = _start_engine(model, config, progress)
-        encoder = encoding.result()
+    progress("reading its chat template and vocabulary")
+    encoder = PromptEncoder(model.tokenizer, context_length=longest)
+    engine, invariance = _start_engine(model, config, progress)
     return_memory()
     return ServedModel(
         name=config.served_model_name or model.name,

@@ -11,7 +11,6 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -161,26 +160,22 @@ class _Loading:
         chosen = _choose_dtype(config, dtype, device, gguf="gguf_file" in self._options)
         context_length = self._context_length(config.get_text_config(decoder=True))
         self._check_memory(device)
-        # Imports the model's code now: two threads that import at once may meet half-made modules.
-        MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
-        with ThreadPoolExecutor(2, "seedance-files") as beside:
-            beside.submit(_read_ahead, self._weight_files())
-            # Reading a large vocabulary takes as long as all that is done with the weights meanwhile.
-            tokenizer = beside.submit(self._load_tokenizer)
-            load = partial(self._load, tokenizer, context_length, chosen, device, structured_output)
-            try:
-                return load(kernels, quantize)
-            except KernelsUnavailable as error:
-                if kernels == "native" or quantize != "none":
-                    raise
-                failure = error.reason
-            gc.collect()  # its weights were packed already, and are gone with it: from the start, then
-            self._progress(f"the native kernels fail: {failure}; loading it again for PyTorch's")
-            computing = f"PyTorch's kernels, since the native ones fail: {failure}"
-            return evolve(load("torch"), computing=computing)
+        _read_ahead(self._weight_files())
+        self._progress("loading its tokenizer")
+        load = partial(self._load, *self._load_tokenizer(), context_length, chosen, device, structured_output)
+        try:
+            return load(kernels, quantize)
+        except KernelsUnavailable as error:
+            if kernels == "native" or quantize != "none":
+                raise
+            failure = error.reason
+        gc.collect()  # its weights were packed already, and are gone with the model: from the start, then
+        self._progress(f"the native kernels fail: {failure}; loading it again for PyTorch's")
+        return evolve(load("torch"), computing=f"PyTorch's kernels, since the native ones fail: {failure}")
 
     def _load_tokenizer(self) -> tuple[Any, bytes]:
         """The tokenizer, and what it adds to the fingerprint."""
+        # Not around the weights: what they leave behind in cycles may be large.
         with paused_collector():
             tokenizer = self._read(
                 "its tokenizer", lambda: AutoTokenizer.from_pretrained(self._source, **self._options)
@@ -192,7 +187,8 @@ class _Loading:
 
     def _load(
         self,
-        reading: Future[tuple[Any, bytes]],
+        tokenizer: Any,
+        tokenizer_digest: bytes,
         context_length: int,
         dtype: torch.dtype,
         device: torch.device,
@@ -216,8 +212,6 @@ class _Loading:
             backend.adopt(model, self._progress)  # from here on its weights may be elsewhere
         except MemoryError as error:
             raise InsufficientMemory(self._weight_bytes(), None) from error
-        self._progress("loading its tokenizer")
-        tokenizer, tokenizer_digest = reading.result()
         eos_token_ids = _eos_token_ids(model, tokenizer)
         fingerprint = fingerprint_model(
             model.config, weights_digest, tokenizer_digest, eos_token_ids, backend.name

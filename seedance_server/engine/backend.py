@@ -54,7 +54,7 @@ class TorchBackend:
         self.passes: Passes = BlockPasses()
 
     def adopt(self, model: Any, progress: Progress = silent) -> None:
-        """Nothing to swap; but weights that the page cache may drop are read slowly, a small page at a time."""
+        """Nothing to swap; but weights that the page cache may drop would be read a small page at a time."""
         progress("taking its weights into memory")
         own_weights(model)
 

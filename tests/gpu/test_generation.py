@@ -23,7 +23,7 @@ def test_answers_are_those_of_a_cpu(kind, graphs, load_tiny, reference):
     assert ids_of(drive(engine, greedy_requests())) == reference[kind]
     if graphs == "on":
         assert engine._runner.graphs.obstacle is None
-        assert engine._runner.graphs.replays > 10
+        assert engine._runner.graphs.replays > 0
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -13,14 +14,16 @@ from collections.abc import Sequence
 import structlog
 import trio
 
+from seedance_server.config import Config
 from seedance_server.config_command import run_config_command
 from seedance_server.engine.errors import EngineError
+from seedance_server.engine.progress import Progress
 from seedance_server.errors import StartupError
 from seedance_server.given_settings import make_config, read_given
 from seedance_server.key_command import run_key_command
 from seedance_server.log import configure_logging, printable
 from seedance_server.serve import serve
-from seedance_server.served_model import load_served_model
+from seedance_server.served_model import ServedModel, load_served_model
 
 __all__ = ["main"]
 
@@ -28,6 +31,16 @@ _log = structlog.get_logger(__name__)
 
 _LINE_CHARS = 2_000
 """Longest error line: a path may be long, a line break in it must not make two lines."""
+
+
+def _load_for_good(config: Config, progress: Progress) -> ServedModel:
+    """Loads what stays until the process ends, so that the garbage collector needn't look at it again.
+
+    A full collection walks every module and vocabulary that there is: 0.37 s, in which no token leaves.
+    """
+    model = load_served_model(config, progress)
+    gc.freeze()
+    return model
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -50,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         configure_logging(config.log_level, config.log_format)
         for name in were_set.strangers:
             _log.warning("a variable that is no setting", name=name)
-        trio.run(functools.partial(serve, config, load_served_model))
+        trio.run(functools.partial(serve, config, _load_for_good))
     except (StartupError, EngineError) as error:
         sys.stderr.write(f"seedance-server: error: {printable(str(error), _LINE_CHARS)}\n")
         return 2

@@ -1,5 +1,7 @@
 """Tests of `seedance_server.__main__`."""
 
+import gc
+
 import pytest
 import structlog
 
@@ -57,3 +59,19 @@ def test_main_ends_the_process_itself_once_it_has_served(monkeypatch, capsys) ->
     command.main(["--model-path", "m"])
     structlog.reset_defaults()
     assert left == [0]
+
+
+def test_main_spares_the_collector_what_was_loaded(monkeypatch, capsys) -> None:
+    """A full collection beside a model would hold up every stream for a third of a second."""
+    loaded = object()
+    monkeypatch.setattr(command, "load_served_model", lambda _config, _progress: loaded)
+    monkeypatch.setattr(command.trio, "run", lambda serve: left.append(serve.args[-1](None, None)))
+    left: list[object] = []
+    monkeypatch.setattr(command.os, "_exit", left.append)
+    try:
+        command.main(["--model-path", "m"])
+        assert gc.get_freeze_count() > 0
+    finally:
+        gc.unfreeze()
+        structlog.reset_defaults()
+    assert left == [loaded, 0]

@@ -13,7 +13,6 @@
 #include <cstring>
 
 #include "matmul.h"
-#include "threads.h"
 #include "vectors.h"
 
 // What looks numbers up: not every processor that has bfloat16 products has it, so whoever calls has asked.
@@ -34,7 +33,8 @@ struct Int8 {
   int64_t count() const { return (columns + kPanel - 1) / kPanel; }
   int64_t groups() const { return (width + kGroup - 1) / kGroup; }
   int64_t stride() const { return (width + 1) / 2 * 2 * kPanel + groups() * kFactorBytes; }
-  const uint8_t* group(int64_t panel, int64_t i) const { return panels + panel * stride() + i * kGroupBytes; }
+  const uint8_t* panel(int64_t i) const { return panels + i * stride(); }
+  const uint8_t* group(int64_t of, int64_t i) const { return panel(of) + i * kGroupBytes; }
   int64_t group_width(int64_t i) const { return std::min<int64_t>(kGroup, width - i * kGroup); }
   static const float* factors(const uint8_t* group, int64_t width) {
     return reinterpret_cast<const float*>(group + (width + 1) / 2 * 2 * kPanel);
@@ -161,35 +161,12 @@ inline void add_group_rows(int64_t rows, const bf16* x, int64_t stride, const ui
   }
 }
 
-// As that of matmul.h.
-inline void multiply_rows(int rows, const bf16* x, int64_t stride, const Int8& weights, int64_t panel, float* sums) {
+// As that of matmul.h. A group fetches for itself what comes next.
+inline void multiply_rows(int rows, const bf16* x, int64_t stride, const Int8& weights, int64_t panel, float* sums,
+                          const Ahead&) {
   std::memset(sums, 0, rows * kPanel * sizeof(float));
   for (int64_t g = 0; g < weights.groups(); ++g)
     add_group_rows(rows, x + g * kGroup, stride, weights.group(panel, g), weights.group_width(g), sums);
-}
-
-// As that of matmul.h.
-template <int GROUP = 1, class Finish>
-void multiply(Threads& threads, const Rows& x, const Int8& weights, const Finish& finish) {
-  const int64_t groups = weights.count() / GROUP;
-  const int64_t together = std::max<int64_t>(1, groups / (8 * threads.count()));
-  threads.run((groups + together - 1) / together, [&](int64_t piece) {
-    alignas(64) float sums[GROUP][kMostRows * kPanel];
-    const int64_t end = std::min(groups, (piece + 1) * together);
-    for (int64_t block = 0; block < x.count; block += kRowsInCache) {
-      const int64_t block_end = std::min(x.count, block + kRowsInCache);
-      for (int64_t group = piece * together; group < end; ++group) {
-        for (int64_t row = block, rows; row < block_end; row += rows) {
-          rows = tile_rows(block_end - row, kMostRows);
-          for (int g = 0; g < GROUP; ++g)
-            multiply_rows(static_cast<int>(rows), x.row(row), x.stride, weights, group * GROUP + g, sums[g]);
-          if constexpr (GROUP == 1) finish(row, rows, group, sums[0]);
-          else finish(row, rows, group, sums[0], sums[1]);
-        }
-      }
-    }
-    _mm_sfence();  // what went past the caches is there before the piece counts as done
-  });
 }
 
 }  // namespace seedance

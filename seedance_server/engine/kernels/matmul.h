@@ -136,8 +136,8 @@ constexpr int64_t kRowsInCache = 192;  // rows that go through all panels togeth
 // of each panel of a finished group. Of more than a few rows the processor alone would read a panel during its first
 // tile and nothing during the others: so the tiles fetch what comes next, their next group or, behind the last one of a
 // piece, the piece that probably is.
-template <int GROUP = 1, class Finish>
-void multiply(Threads& threads, const Rows& x, const Packed& weights, const Finish& finish) {
+template <int GROUP = 1, class Matrix, class Finish>
+void multiply(Threads& threads, const Rows& x, const Matrix& weights, const Finish& finish) {
   const int64_t groups = weights.count() / GROUP;
   const int64_t together = std::max<int64_t>(1, groups / (8 * threads.count()));
   threads.run((groups + together - 1) / together, [&](int64_t piece) {

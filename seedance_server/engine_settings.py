@@ -44,8 +44,8 @@ class EngineSettings:
         "none",
         "--quantize",
         "KIND",
-        "int8 keeps weights in 8 bits: half their memory, shorter steps for a few answers at once, longer ones "
-        "for many, and tokens that are nearly the model's own; native kernels only",
+        "int8 keeps weights in 8 bits: half their memory, shorter steps for a few answers at once, longer "
+        "ones for many, and tokens that are nearly the model's own; native kernels only",
         choices=("none", "int8"),
     )
     structured_output: str = _model(
@@ -102,8 +102,8 @@ class EngineSettings:
         "auto",
         "--deterministic",
         "WHEN",
-        "whether output must not depend on what else runs: on pads what PyTorch computes until it does not, and "
-        "refuses to start where a test finds that it does; auto says so; off takes no trouble",
+        "whether output must not depend on what else runs: on pads what PyTorch computes until it does not, "
+        "and refuses to start where a test finds that it does; auto says so; off takes no trouble",
         choices=("auto", "on", "off"),
     )
     cuda_graphs: str = _model(

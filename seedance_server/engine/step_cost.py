@@ -51,7 +51,8 @@ class StepCost:
         for (low, low_cost), (high, high_cost) in pairwise(self.points):  # noqa: B007 - the last pair goes on
             if rows <= high:
                 break
-        return low_cost + (high_cost - low_cost) * (rows - low) / (high - low)
+        cost = low_cost + (high_cost - low_cost) * (rows - low) / (high - low)
+        return min(cost, high_cost) if rows <= high else cost  # rounded up, it would fall at the next row
 
 
 USUAL_COST = StepCost(((1, 1.0), (4, 1.02), (8, 1.07), (12, 1.25), (16, 1.6), (32, 3.4)))

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from seedance_server.config import Config
+from seedance_server.engine.progress import silent
 from seedance_server.served_model import ServedModel, load_served_model
 from seedance_server.testing import serve_in_memory
 from seedance_wire.messages import Delta, ErrorCode, FinishReason, Flush, Refused
@@ -29,9 +30,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def model(path: str) -> ServedModel:
-    return load_served_model(
-        Config(model_path=path, kv_memory_bytes=1 << 23, max_context_tokens=256), lambda _line: None
-    )
+    return load_served_model(Config(model_path=path, kv_memory_bytes=1 << 23, max_context_tokens=256), silent)
 
 
 async def alone(model: ServedModel) -> str:
@@ -106,7 +105,7 @@ async def test_a_prompt_that_never_fits_the_pool_is_refused_and_small_ones_run(
     autojump_clock, path: str
 ) -> None:
     """Refused at admission, so that it can't wait for ever at the head of the queue."""
-    small = load_served_model(Config(model_path=path, kv_memory_bytes=1 << 16), lambda _line: None)
+    small = load_served_model(Config(model_path=path, kv_memory_bytes=1 << 16), silent)
     fits = small.context_tokens
     assert fits < 512
     async with serve_in_memory(model=small) as server, wire_client(server.connect()) as client:

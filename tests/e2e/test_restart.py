@@ -11,6 +11,7 @@ import pytest
 import trio
 
 from seedance_server.config import Config
+from seedance_server.engine.progress import silent
 from seedance_server.journal.sqlite import SqliteJournal
 from seedance_server.served_model import ServedModel, load_served_model
 from seedance_server.testing import InMemoryServer, ScriptedEngine, serve_in_memory
@@ -54,7 +55,7 @@ def model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def load(model_path: Path) -> ServedModel:
     config = Config(model_path=str(model_path), threads=1, kv_memory_bytes=1 << 22)
-    return load_served_model(config, lambda _: None)
+    return load_served_model(config, silent)
 
 
 def serve(

@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from seedance_server.config import Config
+from seedance_server.engine.progress import silent
 from seedance_server.served_model import load_served_model
 from seedance_server.testing import InMemoryServer, ScriptedEngine, serve_in_memory
 from seedance_wire.messages import Ack, Delta, Flow, FlowAction, Flush
@@ -185,7 +186,7 @@ async def test_models_answer_is_the_same_when_its_reader_stood_still(autojump_cl
     sampling = {"temperature": 0.9, "seed": 7, "max_tokens": 90, "min_tokens": 90}
     answers, parked = [], []
     for stands in (False, True):
-        model = load_served_model(config, lambda _line: None)
+        model = load_served_model(config, silent)
         async with (
             serve_in_memory(model=model, config=config, step_s=0.01) as server,
             wire_client(server.connect()) as client,

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
 from drafts import DRAWN, answer, requests
 from engine.workload import TEXTS
@@ -15,13 +13,7 @@ from seedance_server.engine.engine import Engine
 from seedance_server.engine.model_loader import load_model
 from tests.tiny_models import build_tiny_model
 
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.mark.slow

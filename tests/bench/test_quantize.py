@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
 from quantize import main, quality, texts
 from seedance_server.engine.config import EngineConfig
@@ -16,13 +14,7 @@ from seedance_server.engine.kernels.library import KernelsMissing, open_library
 from seedance_server.engine.model_loader import load_model
 from tests.tiny_models import build_tiny_model
 
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 """The command ``seedance-server``: settings in, exit status out; ``keys`` and ``config`` are others.
 
-0: served and stopped as asked. 2: couldn't start, one line on stderr says why. 1: a bug, with its traceback.
+0: served and stopped as asked. 2: couldn't start, one line on stderr says why. 3: the engine or its device
+failed, start it again: what streams had is in the journal. 1: a bug, with its traceback.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ from seedance_server.config import Config
 from seedance_server.config_command import run_config_command
 from seedance_server.engine.errors import EngineError
 from seedance_server.engine.progress import Progress
-from seedance_server.errors import StartupError
+from seedance_server.errors import EngineStopped, StartupError
 from seedance_server.given_settings import make_config, read_given
 from seedance_server.key_command import run_key_command
 from seedance_server.log import configure_logging, printable
 from seedance_server.serve import serve
 from seedance_server.served_model import ServedModel, load_served_model
+from seedance_server.shutdown import ENGINE_FAILED_STATUS
 
 __all__ = ["main"]
 
@@ -64,14 +66,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name in were_set.strangers:
             _log.warning("a variable that is no setting", name=name)
         trio.run(functools.partial(serve, config, _load_for_good))
+        status = 0
     except (StartupError, EngineError) as error:
-        sys.stderr.write(f"seedance-server: error: {printable(str(error), _LINE_CHARS)}\n")
+        _tell(error)
         return 2
+    except EngineStopped as error:
+        _tell(error)
+        status = ENGINE_FAILED_STATUS
     # All is closed and said. Taking the interpreter down would free a model piece by piece, which takes
     # seconds, and can't be done at all beside native code that still loads or is stuck in a step.
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)
+    os._exit(status)
+
+
+def _tell(error: Exception) -> None:
+    sys.stderr.write(f"seedance-server: error: {printable(str(error), _LINE_CHARS)}\n")
 
 
 if __name__ == "__main__":

@@ -4,8 +4,9 @@ The rule that everything here serves: the loop never awaits a client. Each gener
 before it can fill, the engine is told to pause that generation, and to resume it once its reader has caught
 up. A pause takes effect one step later, so the buffer keeps room for what that step still brings. Who reads
 may hold it as well, or slow it down, before its buffer says so. Commands (add, cancel, pause, resume) ride in
-with the next step and outputs ride out with it; with nothing to do the loop sleeps. If a step raises, every
-generation ends with `EngineStopped` and so does every later one.
+with the next step and outputs ride out with it; with nothing to do the loop sleeps. If a step raises, the
+engine is gone for good, since a device that failed fails every later step: all generations end with
+`EngineStopped`, later ones as well, and `run` returns, for the process to end and the next one to go on.
 
 Nor does the engine wait for the loop: while there is work one hop is always queued behind the one that runs,
 so the thread begins the next step by itself while the loop hands on what the last one brought. A hop fetches

@@ -9,10 +9,11 @@
     ├── BadClientHello          the client: this is no TLS handshake; answered with an alert
     ├── BadRequestHead          the client: this is no HTTP request; answered with a status
     ├── RequestRefused          the client: this request can't be served, the connection stays
-    ├── EngineStopped           the engine is gone; every stream ends with a retryable error
+    ├── EngineStopped           the engine is gone, and the process goes with it: exit status 3
     ├── OutboxClosed            the connection is closing, nothing more can be sent on it
-    └── SessionLost             the session isn't ours any more, or not just now: stop, touch nothing
-        └── Superseded          a newer connection of the same client has it
+    ├── SessionLost             the session isn't ours any more, or not just now: stop, touch nothing
+    │   └── Superseded          a newer connection of the same client has it
+    └── StreamGivenUp           process after process ended with this stream in the engine
 
 Each holds its data as attributes. Errors of the wire are `seedance_wire.errors`, errors of a generation are
 `seedance_server.engine.errors`; a StartupError never carries a traceback to the operator.
@@ -40,6 +41,7 @@ __all__ = [
     "SessionLost",
     "SettingsFileError",
     "StartupError",
+    "StreamGivenUp",
     "Superseded",
 ]
 
@@ -182,3 +184,17 @@ class SessionLost(ServerError):
 
 class Superseded(SessionLost):
     """A newer connection has attached to the session."""
+
+
+@define
+class StreamGivenUp(ServerError):
+    """Process after process ended with this stream in the engine, without getting on with it.
+
+    Attributes:
+        attempts: How many.
+    """
+
+    attempts: int
+
+    def __str__(self) -> str:
+        return f"the server ended {self.attempts} times at this place of the answer: it isn't tried again"

@@ -61,6 +61,8 @@ _EXPECTED = (
     LocalProtocolError,  # the library answers a ping that crossed our close
 )
 """What a peer that leaves, stalls or breaks a bound looks like; everything else is worth a warning."""
+_LAST_WORD_S = 0.5
+"""What an answer over HTTP that has just ended with an error gets to be sent; picked."""
 _LIBRARIES = {"trio_websocket", "wsproto", "h11"}
 
 
@@ -182,6 +184,19 @@ class FrontDoor:
         if await self._all_left(timeout_s):
             return
         self._websockets.leave()
+        self._http.leave()
+        await self._all_left(2 * self._config.close_timeout_s)
+
+    async def break_off(self) -> None:
+        """Closes all connections, since the engine has failed; their streams wait in the journal.
+
+        Streams without durability end with a retryable error instead. Returns once every connection is
+        closed, at the latest two close timeouts from now and a little.
+        """
+        self._websockets.break_off()
+        self._http.go_away()
+        if await self._all_left(_LAST_WORD_S):
+            return
         self._http.leave()
         await self._all_left(2 * self._config.close_timeout_s)
 

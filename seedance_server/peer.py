@@ -75,6 +75,7 @@ _SILENT = (ConnectionState.CLOSED, ConnectionState.ERROR)
 _PACE_S = 1.0
 """Longest sleep for bandwidth: a quota that was raised meanwhile is noticed."""
 _GONE = Farewell(CloseCode.ABNORMAL, "the peer is gone")
+_GOING_AWAY = Farewell(CloseCode.GOING_AWAY, "the server is shutting down")
 
 
 class Peer:
@@ -128,13 +129,13 @@ class Peer:
         self._attachment: Attachment | None = None
         self._reading = trio.CancelScope()
         self._farewell: Farewell | None = None
-        self._going_away = False
+        self._parting: Farewell | None = None
 
     # ---- told by the front door
 
     def go_away(self, reason: str, deadline_ms: int) -> None:
         """Tells the client to go elsewhere; the connection closes once its last stream has ended."""
-        self._going_away = True
+        self._parting = _GOING_AWAY
         if self._attachment is None:
             self._end(Farewell(CloseCode.GOING_AWAY, reason))
             return
@@ -163,17 +164,24 @@ class Peer:
         """Closes the connection; its streams wait for another one."""
         self._end(farewell)
 
-    def leave(self, message: str) -> None:
+    def leave(self, code: ErrorCode, message: str, farewell: Farewell = _GOING_AWAY) -> None:
         """Ends the streams that live with the connection, with a retryable ERROR; the others stay.
 
-        The connection closes once that has been said.
+        Args:
+            code: What kind of error it is.
+            message: The same in words.
+            farewell: How the connection closes once that has been said.
         """
-        if self._attachment is not None:
-            self._attachment.leave(ErrorCode.DRAINING, message)
+        self._parting = farewell
+        if self._attachment is None:
+            self._end(farewell)
+            return
+        self._attachment.leave(code, message)
+        self._close_if_idle()
 
     def _close_if_idle(self) -> None:
-        if self._going_away and self._attachment is not None and self._attachment.is_idle:
-            self._end(Farewell(CloseCode.GOING_AWAY, "the server is shutting down"))
+        if self._parting is not None and self._attachment is not None and self._attachment.is_idle:
+            self._end(self._parting)
 
     def _end_with(self, code: CloseCode, reason: str) -> None:
         self._end(Farewell(code, reason))
@@ -295,8 +303,8 @@ class Peer:
             )
         )
         self._on_welcome()
-        if self._going_away:  # it came while this one was being let in
-            self.go_away("the server is shutting down", 0)
+        if self._parting is not None:  # it came while this one was being let in
+            self.go_away(self._parting.reason, 0)
         return attachment
 
     def _charge(self, event: ClientMessage | InvalidSubmit) -> None:

@@ -19,7 +19,7 @@ from seedance_server.engine.errors import (
     NumericalError,
     TemplateError,
 )
-from seedance_server.errors import EngineStopped, RequestRefused
+from seedance_server.errors import EngineStopped, RequestRefused, StreamGivenUp
 from seedance_wire.messages import ErrorCode
 
 __all__ = ["RETRY_SOON_MS", "describe_failure", "refusal_of"]
@@ -44,6 +44,8 @@ def describe_failure(error: BaseException) -> tuple[ErrorCode, str, bool]:
     for kind, code in _REQUEST_FAULTS.items():
         if isinstance(error, kind):
             return code, str(error), False
+    if isinstance(error, StreamGivenUp):
+        return ErrorCode.ENGINE_FAILED, str(error), False
     if isinstance(error, EngineError | EngineStopped):
         # The cause may name files or devices; it stands in the log and in readiness.
         return ErrorCode.ENGINE_FAILED, "the engine failed: try again elsewhere", True

@@ -3,6 +3,7 @@
     listen, open the journal (in use? say so before anything slow) → load the model on the decode thread
     → engine loop, sessions → open the door → ready line … SIGINT or SIGTERM → GOAWAY, streams get their time,
     the others stay in the journal → close → exit 0, in time whatever hangs (`shutdown.py`)
+    … or the engine fails → all streams stay in the journal, connections close → close → exit 3
 
 The journal is opened before everything that writes to it and closed after. The port answers from the first
 moment: liveness yes, readiness no. A start that fails raises one StartupError or EngineError, never a group.
@@ -26,7 +27,7 @@ from seedance_server.decode_thread import DecodeThread
 from seedance_server.engine.errors import EngineError
 from seedance_server.engine.progress import Progress
 from seedance_server.engine_loop import EngineLoop
-from seedance_server.errors import StartupError
+from seedance_server.errors import EngineStopped, StartupError
 from seedance_server.event_delivery import EventDelivery
 from seedance_server.event_sinks import make_sinks
 from seedance_server.front_door import CHAT_PATH, FrontDoor, Service
@@ -68,7 +69,9 @@ async def serve(
     watch_signals: bool = True,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serves until a signal, or until cancelled; then drains.
+    """Serves until a signal, until cancelled, or until the engine fails; then drains.
+
+    What a failed engine leaves is for the next process: streams stay in the journal, clients are sent away.
 
     Args:
         config: All settings.
@@ -79,19 +82,20 @@ async def serve(
     Raises:
         StartupError: Too few files may be open, or address or journal can't be used.
         EngineError: The model can't be loaded.
+        EngineStopped: The engine, or the device that it runs on, is of no use any more to this process.
     """
     config = _within_descriptors(config)
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     shutdown = Shutdown(config.shutdown_timeout_s, config.close_timeout_s)
     thread = DecodeThread()
-    failure: StartupError | EngineError | None = None
+    failure: StartupError | EngineError | EngineStopped | None = None
     try:
         async with trio.open_nursery() as nursery:
             if watch_signals:
                 await nursery.start(shutdown.watch_signals)
             try:
                 await _serve(config, engine_factory, thread, shutdown, nursery, watch_signals, task_status)
-            except (StartupError, EngineError) as error:
+            except (StartupError, EngineError, EngineStopped) as error:
                 failure = error
             nursery.cancel_scope.cancel()
     finally:
@@ -106,7 +110,7 @@ async def serve(
         raise failure
 
 
-async def _serve(
+async def _serve(  # noqa: PLR0915 - one order of things, read from top to bottom
     config: Config,
     engine_factory: EngineFactory,
     thread: DecodeThread,
@@ -152,6 +156,7 @@ async def _serve(
         service = await _start_service(
             config, model, thread, journal, delivery, gate.accounts, door.observers, work
         )
+        work.start_soon(_run_engine, service.engine_loop, shutdown)
         door.open(service)
         if not gate.wants_key:
             _log.warning("no --keys and no --api-key: whoever is on this machine may use this server")
@@ -162,12 +167,22 @@ async def _serve(
 
         await shutdown.requested.wait()
         with trio.move_on_after(shutdown.draining_s):
-            await door.drain(shutdown.streams_s)
+            with shutdown.draining:
+                await door.drain(shutdown.streams_s)
+            if shutdown.has_failed:
+                await door.break_off()
         await reception.end()  # whoever is still there has its session given back
         _log_figures(service)
         work.cancel_scope.cancel()  # streams stop where they are, before the journal does
     if traces is not None:
         await traces.close(shutdown.remaining_s / 4)
+    if service.engine_loop.failure is not None:
+        raise service.engine_loop.failure
+
+
+async def _run_engine(engine_loop: EngineLoop, shutdown: Shutdown) -> None:
+    await engine_loop.run()  # until it fails
+    shutdown.fail()
 
 
 async def _reload_on_signal(gate: Gate, tls: Tls | None, *, task_status: trio.TaskStatus[None]) -> None:
@@ -197,7 +212,6 @@ async def _start_service(
         stall_timeout_s=config.stall_timeout_s,
         idle_check_s=config.idle_check_s,
     )
-    work.start_soon(engine_loop.run)
     admission = Admission(
         model,
         engine_loop,

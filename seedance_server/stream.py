@@ -21,17 +21,15 @@ import trio
 
 from seedance_server.admission import Admission
 from seedance_server.config import Config
-from seedance_server.engine.errors import EngineError
+from seedance_server.endings import ending_of
 from seedance_server.engine.sequence import Finish
 from seedance_server.engine_loop import Generation
-from seedance_server.errors import EngineStopped, RequestRefused, SessionLost
+from seedance_server.errors import EngineStopped, SessionLost
 from seedance_server.frame_draft import Ending, Position, cancelled_final, final_of
 from seedance_server.frame_store import FrameStore
-from seedance_server.journal.errors import JournalFull, JournalOverloaded
 from seedance_server.ledger import Ledger
 from seedance_server.pace import Pace, Reader
 from seedance_server.prepared import Prepared
-from seedance_server.refusals import describe_failure
 from seedance_server.request_watch import Outcome, RequestWatch, Stage
 from seedance_server.turn import Turn
 from seedance_wire.messages import ErrorCode, Final, FinishReason, FlowAction
@@ -252,25 +250,20 @@ class Stream:
             self._watch.park()  # unless it has ended
             self.over.set()
 
-    async def _produce(self) -> Final | Ending | None:  # noqa: PLR0911 - one for each way to end
-        """Generates; returns how it ended. Nothing that goes wrong in here is anybody else's."""
+    async def _produce(self) -> Final | Ending | None:
+        """Generates; returns how it ended, if it did. Nothing that goes wrong in here is anybody else's."""
         try:
             with trio.CancelScope(deadline=self._deadline_s):
                 return await self._generate()
             return Ending(ErrorCode.DEADLINE_EXCEEDED, "the request's deadline passed", retryable=False)
         except SessionLost:
             raise
-        except JournalFull:
-            return Ending(ErrorCode.JOURNAL_FULL, "there is no room to keep the answer", retryable=True)
-        except JournalOverloaded:
-            return Ending(ErrorCode.OVERLOADED, "the answer can't be kept fast enough", retryable=True)
-        except RequestRefused as refusal:
-            return Ending(refusal.code, refusal.reason, retryable=True, retry_after_ms=refusal.retry_after_ms)
-        except (EngineError, EngineStopped) as error:
-            return Ending(*describe_failure(error))
+        except EngineStopped as error:
+            if self._is_ending:
+                return self._ended_from_outside()
+            return None if self.is_durable else ending_of(error)  # the next process goes on with it
         except Exception as error:  # noqa: BLE001 - contained: it is this stream's end and no other's
-            _log.exception("stream failed")
-            return Ending(*describe_failure(error))
+            return ending_of(error)
 
     async def _generate(self) -> Final | Ending | None:
         while not self._is_ending:
@@ -295,10 +288,13 @@ class Stream:
                         self._generation = None
             if finish is not None:
                 if finish.error is not None and not self._is_ending:
-                    return Ending(*describe_failure(finish.error))
+                    return ending_of(finish.error)
                 return self._failure or await self._final(finish)
             self._ledger.forget_outputs()  # parked: they are generated again
             _log.debug("stream parked", readers=self.readers)
+        return self._ended_from_outside()
+
+    def _ended_from_outside(self) -> Final | Ending:
         return self._failure or cancelled_final(len(self._prepared.prompt_ids), self.completion_tokens)
 
     async def _relay(self, generation: Generation) -> Finish | None:

@@ -378,7 +378,12 @@ async def serve_in_memory(
                 watchdog=watchdog,
             )
         )
-        nursery.start_soon(engine_loop.run)
+
+        async def run_engine() -> None:
+            await engine_loop.run()  # until it fails
+            await door.break_off()
+
+        nursery.start_soon(run_engine)
         nursery.start_soon(gate.run)
         nursery.start_soon(door.heartbeats.run)
         try:

@@ -25,6 +25,7 @@ from seedance_server.upgrade import Upgrade, canonical_head
 from seedance_wire.compression import longest_packed
 from seedance_wire.connection import Connection
 from seedance_wire.errors import CloseCode
+from seedance_wire.messages import ErrorCode
 from seedance_wire.state import Role
 
 __all__ = ["WebSockets"]
@@ -43,6 +44,7 @@ _EVICTED_CLOSE_S = 0.1
 
 _CROWDED_OUT = Farewell(CloseCode.TRY_AGAIN_LATER, "too many connections that have said nothing")
 _SHUTTING_DOWN = Farewell(CloseCode.GOING_AWAY, "the server is shutting down")
+_ENGINE_FAILED = Farewell(CloseCode.INTERNAL_ERROR, "the engine failed: come back")
 _KEY_REVOKED = Farewell(CloseCode.UNAUTHENTICATED, "the key opens nothing any more")
 
 
@@ -63,6 +65,7 @@ class WebSockets:
         self._house = house
         self._peers: dict[Peer, Pass] = {}
         self._left = trio.Event()
+        self._is_broken_off = False
         self.open = 0
         self.upgraded = 0
         self.closes: Counter[str] = Counter()
@@ -76,7 +79,16 @@ class WebSockets:
     def leave(self) -> None:
         """Ends what lives with a connection, and then the connections; the other streams stay as they are."""
         for peer in tuple(self._peers):
-            peer.leave("the server is shutting down: go elsewhere")
+            peer.leave(ErrorCode.DRAINING, "the server is shutting down: go elsewhere")
+
+    def break_off(self) -> None:
+        """The engine has failed: ends what lives with a connection, and then every connection, from now on.
+
+        The other streams stay as they are: their clients come back, and the next process goes on with them.
+        """
+        self._is_broken_off = True
+        for peer in tuple(self._peers):
+            _break_off(peer)
 
     def show_out(self) -> None:
         """Closes the connections whose key opens nothing any more; their streams wait in the journal."""
@@ -151,6 +163,8 @@ class WebSockets:
                 self.heartbeats.watch(peer)
                 if self._house.is_draining:  # it began after this one was decided on
                     peer.go_away(_SHUTTING_DOWN.reason, 0)
+                if self._is_broken_off:
+                    _break_off(peer)
                 farewell: Farewell | None = None
                 try:
                     farewell = await peer.run()
@@ -173,6 +187,10 @@ class WebSockets:
             self.open -= 1
             account.connections -= 1
             self._left.set()
+
+
+def _break_off(peer: Peer) -> None:
+    peer.leave(ErrorCode.ENGINE_FAILED, "the engine failed: try again elsewhere", _ENGINE_FAILED)
 
 
 def _close_label(code: int) -> str:

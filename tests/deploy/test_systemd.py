@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from seedance_server.config import Config
+from seedance_server.shutdown import ENGINE_FAILED_STATUS
 
 UNIT = Path(__file__).parents[2] / "deploy" / "systemd" / "seedance-server.service"
 
@@ -24,6 +25,15 @@ def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path: Path) -> None:
     )
     assert [line for line in done.stderr.splitlines() if UNIT.name in line] == []
     assert done.returncode == 0
+
+
+def test_systemd_starts_a_server_again_whose_engine_failed() -> None:
+    """The next process goes on with the answers that this one left in the journal."""
+    unit = UNIT.read_text()
+    assert "\nRestart=on-failure\n" in unit
+    assert ENGINE_FAILED_STATUS not in map(
+        int, re.findall(r"^RestartPreventExitStatus=(\d+)$", unit, re.MULTILINE)
+    )
 
 
 def test_systemd_is_more_patient_than_the_server() -> None:

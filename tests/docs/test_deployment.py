@@ -21,11 +21,11 @@ DEPLOYED = [
 ALL = pytest.mark.parametrize("path", [*PAGES, *DEPLOYED], ids=lambda path: path.name)
 FLAGS = {setting.flag for setting in settings().values()} | {"--config", "--help"}
 VARIABLES = {setting.environment for setting in settings().values()} | {CONFIG_VARIABLE}
-# Of other programs: useradd, systemctl, pip, build, certbot.
+# Of other programs: useradd, systemctl, pip, build, certbot, podman.
 FOREIGN_FLAGS = {
     *("--system", "--home-dir", "--shell", "--uid", "--now"),
     *("--no-install-recommends", "--no-cache-dir", "--index-url", "--wheel", "--outdir", "--from", "--mount"),
-    "--deploy-hook",
+    *("--deploy-hook", "--restart"),
 }
 
 

@@ -1,5 +1,7 @@
 """Tests of `seedance_server.attachment`: cases of a conversation, over the whole server in memory."""
 
+from contextlib import suppress
+
 import pytest
 import trio
 from trio_websocket import ConnectionClosed
@@ -181,23 +183,25 @@ async def test_attachment_contains_a_sequences_failure(autojump_clock) -> None:
         assert (await client.until_end())[0] == "a"
 
 
-async def test_attachment_tells_of_a_dead_engine_and_refuses_new_work_at_once(autojump_clock) -> None:
-    """Every stream ends with a retryable error; new work is refused; readiness says the cause."""
+async def test_attachment_of_a_dead_engine_says_what_is_lost_and_closes_at_once(autojump_clock) -> None:
+    """What isn't kept ends with a retryable error; what is stays live in the journal for the next process."""
     engine = ScriptedEngine(["a"] * 50, fail_at_step=10)
-    async with serve_in_memory(engine) as server, wire_client(server.connect()) as client:
-        await client.submit()
-        await client.submit()
-        ends = []
-        while len(ends) < 2:
-            event = await client.receive()
-            if isinstance(event, Error):
-                ends.append((event.code, event.retryable))
-        assert ends == [(ErrorCode.ENGINE_FAILED, True)] * 2
-        began_s = trio.current_time()
-        await client.submit()
-        assert (await client.refused()).code is ErrorCode.ENGINE_FAILED
-        assert trio.current_time() - began_s < 1
+    async with serve_in_memory(engine) as server:
+        async with wire_client(server.connect()) as client:
+            await client.submit(on_disconnect=OnDisconnect.CANCEL)
+            await client.submit(durability=Durability.NONE)
+            said = []
+            with suppress(ConnectionClosed):
+                while True:
+                    said.append(await client.receive())
+            assert await client.close_code() == 1011
+            [end] = [event for event in said if isinstance(event, Error | Flush)]
+            assert (end.stream_id, end.code, end.retryable) == (2, ErrorCode.ENGINE_FAILED, True)
+            assert trio.current_time() < 1
         assert "scripted failure" in server.door.house.readiness().barred
+        left = await server.journal.find_stream(client.welcome.session_id, 1)
+        assert (left.state, left.last_id) == (StreamState.LIVE, 9)
+        assert server.registry.statistics().streams == 0
 
 
 async def test_one_unread_stream_does_not_slow_another_of_the_same_connection(autojump_clock) -> None:

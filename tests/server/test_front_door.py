@@ -135,7 +135,7 @@ async def test_door_shows_a_dead_engine_in_readiness(autojump_clock) -> None:
         async with wire_client(server.connect()) as client:
             await client.submit()
             await client.accepted()
-            await client.until_end()
+            assert await client.close_code() == 1011
         answer = await http(server.connect(), get("/readyz"))
         assert answer.startswith(b"HTTP/1.1 503 ")
         assert b"scripted failure" in answer

@@ -7,6 +7,8 @@ import structlog
 
 import seedance_server.__main__ as command
 from seedance_server.engine.errors import ModelNotFound
+from seedance_server.errors import EngineStopped
+from seedance_server.shutdown import ENGINE_FAILED_STATUS
 
 
 @pytest.mark.parametrize(
@@ -59,6 +61,21 @@ def test_main_ends_the_process_itself_once_it_has_served(monkeypatch, capsys) ->
     command.main(["--model-path", "m"])
     structlog.reset_defaults()
     assert left == [0]
+
+
+def test_main_ends_with_3_when_the_engine_failed(monkeypatch, capsys) -> None:
+    """Whoever watches the process tells it from a bad setting, which no restart mends."""
+
+    def run(_serve):
+        raise EngineStopped("DeviceFailed: an illegal memory access")
+
+    left = []
+    monkeypatch.setattr(command.trio, "run", run)
+    monkeypatch.setattr(command.os, "_exit", left.append)
+    command.main(["--model-path", "m"])
+    structlog.reset_defaults()
+    assert left == [ENGINE_FAILED_STATUS]
+    assert "illegal memory access" in capsys.readouterr().err
 
 
 def test_main_spares_the_collector_what_was_loaded(monkeypatch, capsys) -> None:

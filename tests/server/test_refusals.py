@@ -11,7 +11,7 @@ from seedance_server.engine.errors import (
     OutOfDeviceMemory,
     TemplateError,
 )
-from seedance_server.errors import EngineStopped
+from seedance_server.errors import EngineStopped, StreamGivenUp
 from seedance_server.refusals import RETRY_SOON_MS, describe_failure, refusal_of
 from seedance_wire.messages import ErrorCode
 
@@ -26,6 +26,7 @@ from seedance_wire.messages import ErrorCode
         (ContinuationMismatch("text"), ErrorCode.FINGERPRINT_MISMATCH, False),
         (OutOfDeviceMemory("/dev/x"), ErrorCode.ENGINE_FAILED, True),
         (EngineStopped("RuntimeError: /home/me"), ErrorCode.ENGINE_FAILED, True),
+        (StreamGivenUp(3), ErrorCode.ENGINE_FAILED, False),
         (ValueError("/home/me"), ErrorCode.INTERNAL, False),
     ],
 )

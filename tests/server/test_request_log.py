@@ -4,6 +4,7 @@ import structlog
 import trio
 
 from seedance_server.config import Config
+from seedance_server.engine.errors import OutOfDeviceMemory
 from seedance_server.testing import ScriptedEngine, serve_in_memory
 from tests.server.wire_client import KEY, wire_client
 
@@ -45,7 +46,7 @@ async def test_log_has_a_line_for_each_request_with_its_names_and_figures(autoju
 async def test_log_warns_of_a_request_that_failed(autojump_clock) -> None:
     """An error is ours to look at, whatever the client makes of it."""
     with structlog.testing.capture_logs() as said:
-        engine = ScriptedEngine(fail_at_step=1)
+        engine = ScriptedEngine(errors={0: OutOfDeviceMemory("no room")})
         async with serve_in_memory(engine) as server, wire_client(server.connect()) as client:
             await client.submit()
             await client.until_end()

@@ -6,7 +6,7 @@ import threading
 import pytest
 import trio
 
-from seedance_server.shutdown import Shutdown
+from seedance_server.shutdown import ENGINE_FAILED_STATUS, Shutdown
 
 
 def shutdown(timeout_s: float = 30.0, **more) -> tuple[Shutdown, list[int]]:
@@ -74,6 +74,36 @@ async def test_at_the_deadline_the_process_ends_with_0_whatever_hangs(monkeypatc
     run_out()
     assert left == [0]
     assert capsys.readouterr().err.endswith("not all was closed in time; what was sent is in the journal\n")
+
+
+async def test_engine_that_failed_ends_the_process_with_3(monkeypatch, capsys) -> None:
+    """Streams get no time, since none can go on; what hangs with the device is left behind in time."""
+    timers = []
+
+    class Timer(threading.Timer):
+        def __init__(self, interval: float, function) -> None:
+            super().__init__(interval, function)
+            timers.append(function)
+
+        def start(self) -> None:
+            """It never runs out by itself here."""
+
+    monkeypatch.setattr(threading, "Timer", Timer)
+    own, _ = shutdown(5.0)
+    own.fail()
+    assert own.has_failed
+    assert not timers, "the process of somebody who asked for no signals isn't ours to end"
+    subject, left = shutdown(5.0)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(subject.watch_signals)
+        with subject.draining:
+            subject.fail()
+            await trio.sleep_forever()
+        assert subject.requested.is_set()
+        nursery.cancel_scope.cancel()
+    (run_out,) = timers
+    run_out()
+    assert left == [ENGINE_FAILED_STATUS]
 
 
 async def test_once_all_is_closed_nothing_ends_the_process() -> None:

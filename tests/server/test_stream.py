@@ -240,13 +240,30 @@ async def test_stream_ends_with_the_sequences_own_error(autojump_clock) -> None:
         assert (end.code, end.retryable) == (ErrorCode.NUMERICAL_ERROR, False)
 
 
-async def test_stream_ends_retryably_when_the_engine_dies(autojump_clock) -> None:
-    """The cause stays in the server's log."""
+async def test_stream_waits_in_the_journal_when_the_engine_dies(autojump_clock) -> None:
+    """It has no end: the next process goes on with it, behind the last frame that was committed."""
     async with streaming(["a"] * 10, fail_at_step=4) as stream:
         await stream.over.wait()
-        end = stream.store.frames[-1]
+        assert stream.store.finish is None
+        assert [frame.text for frame in stream.store.frames] == ["a"] * 3
+
+
+async def test_stream_that_is_not_kept_ends_retryably_when_the_engine_dies(autojump_clock) -> None:
+    """Nobody can go on with it. The cause stays in the server's log."""
+    async with streaming(["a"] * 10, fail_at_step=4, durable=False) as stream:
+        await stream.over.wait()
+        end = stream.tail.after(3)[-1].frame
         assert (end.code, end.retryable) == (ErrorCode.ENGINE_FAILED, True)
         assert "scripted" not in end.message
+
+
+async def test_stream_that_was_cancelled_ends_so_when_the_engine_dies(autojump_clock) -> None:
+    """Nobody wants the rest: no process need go on with it."""
+    async with streaming(["a"] * 10, fail_at_step=4, step_s=1) as stream:
+        await trio.sleep(3.5)
+        stream.cancel()
+        await stream.over.wait()
+        assert stream.store.frames[-1].final.finish_reason is FinishReason.CANCELLED
 
 
 async def test_stream_with_a_bug_in_its_way_is_internal(autojump_clock) -> None:

@@ -5,7 +5,7 @@ import pytest
 import trio
 
 from seedance_server.config import Config
-from seedance_server.engine.errors import NumericalError
+from seedance_server.engine.errors import NumericalError, OutOfDeviceMemory
 from seedance_server.journal.memory import MemoryJournal
 from seedance_server.testing import ScriptedEngine, serve_in_memory
 from tests.server.http.probe import Client, Events, read_all
@@ -243,6 +243,7 @@ async def test_completions_whose_session_is_lost_may_be_asked_for_again(autojump
 async def test_completions_that_failed_for_now_say_so_once(autojump_clock) -> None:
     """The engine's failure is worth a new request; under a key the same one would find the same end."""
     for headers, retry in (({}, "true"), ({"Idempotency_Key": "k"}, "false")):
-        async with serve_in_memory(ScriptedEngine(fail_at_step=2)) as server:
+        engine = ScriptedEngine(errors={1: OutOfDeviceMemory("no room")})
+        async with serve_in_memory(engine) as server:
             answer = await Client(server.connect()).ask("POST", "/v1/chat/completions", CHAT, **headers)
             assert (answer.status, answer.headers["x-should-retry"]) == (503, retry)

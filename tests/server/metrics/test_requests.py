@@ -99,7 +99,7 @@ async def meet_an_engine_error(server):
 
 async def meet_an_engine_crash(server):
     server.engine_loop._engine._fail_at_step = 3
-    await one(server)
+    await one(server, durability=Durability.NONE)
 
 
 async def meet_a_full_disk(server):

@@ -8,14 +8,15 @@ A conversation that ends with an assistant's message is continued: the new text 
 character. A model without a template gets `DEFAULT_TEMPLATE`, a plain transcript that base models go on
 with. A turn that follows exact ids is what the template writes behind an answer, so the ids stay as they are.
 
-Thread-safe: after construction nothing is changed, neither here nor in the tokenizers (whose truncation,
-padding and "split special tokens" are settings of the object, so that one that is shared may not be set per
-call).
+Thread-safe: after construction nothing is changed but for a figure that each thread would count alike,
+neither here nor in the tokenizers (whose truncation, padding and "split special tokens" are settings of the
+object, so that one that is shared may not be set per call).
 """
 
 import re
 import secrets
 from collections.abc import Sequence
+from functools import cached_property
 
 from attrs import frozen
 from tokenizers import Tokenizer
@@ -89,10 +90,13 @@ class PromptEncoder:
         self._control = ControlTokens(backend, find_control_texts(backend, self._template), nonce)
         self._plain, self._plain_ids = twin_tokenizer(backend, {})
         self._line_break: list[int] = self._plain.encode("\n", add_special_tokens=False).ids
-        self._longest_token = _longest_token(backend)
         self._prefix, self._suffix = _frame(tokenizer)
         self._added_ids = frozenset(tokenizer.added_tokens_decoder)
         self._answer = f"answer{nonce}"  # stands for an earlier one; nobody else can write it
+
+    @cached_property
+    def _longest_token(self) -> int:
+        return _longest_token(self._tokenizer.backend_tokenizer)
 
     @property
     def answer_ends(self) -> tuple[str, ...]:
@@ -180,6 +184,8 @@ class PromptEncoder:
         return self._prefix + self._encode(text, "prompt", parse_special=parse_special) + self._suffix
 
     def _check_length(self, characters: int, tokens_before: int = 0) -> None:
+        if tokens_before + characters <= self._limit:
+            return  # so the longest token is looked for when a long text comes: it takes 0.2 s
         # No token stands for more characters than the longest one has. (A tokenizer that drops or merges what
         # it doesn't know could fit more; nobody needs a megabyte of spaces.)
         at_least = tokens_before - (-characters // self._longest_token)

@@ -47,7 +47,9 @@ def find_control_texts(tokenizer: Tokenizer, template: str) -> frozenset[str]:
     )
 
 
-def twin_tokenizer(tokenizer: Tokenizer, renamed: Mapping[str, str]) -> tuple[Tokenizer, dict[int, int]]:
+def twin_tokenizer(
+    tokenizer: Tokenizer, renamed: Mapping[str, str], more: Iterable[str] = ()
+) -> tuple[Tokenizer, dict[int, int]]:
     """A tokenizer over the same model (shared, not copied) that knows some added tokens under other texts.
 
     It neither truncates nor pads nor adds special tokens, and nobody changes it: threads may share it.
@@ -55,6 +57,7 @@ def twin_tokenizer(tokenizer: Tokenizer, renamed: Mapping[str, str]) -> tuple[To
     Args:
         tokenizer: The original; only read.
         renamed: New texts of some of its added tokens, by their old ones.
+        more: Texts of added tokens that only the twin has.
 
     Returns:
         The twin, and the original's id for each id that the twin numbers otherwise.
@@ -64,19 +67,20 @@ def twin_tokenizer(tokenizer: Tokenizer, renamed: Mapping[str, str]) -> tuple[To
     twin.normalizer = tokenizer.normalizer
     twin.pre_tokenizer = tokenizer.pre_tokenizer
     texts = [renamed.get(token.content, token.content) for _, token in added]
+    copies = [
+        AddedToken(
+            text,
+            single_word=token.single_word and text == token.content,
+            lstrip=token.lstrip,
+            rstrip=token.rstrip,
+            normalized=token.normalized and text == token.content,
+            special=False,
+        )
+        for text, (_, token) in zip(texts, added, strict=True)
+    ]
     twin.add_tokens(
-        [
-            AddedToken(
-                text,
-                single_word=token.single_word and text == token.content,
-                lstrip=token.lstrip,
-                rstrip=token.rstrip,
-                normalized=token.normalized and text == token.content,
-                special=False,
-            )
-            for text, (_, token) in zip(texts, added, strict=True)
-        ]
-    )
+        [*copies, *(AddedToken(text, normalized=False) for text in more)]
+    )  # each call builds anew
     numbers = zip(map(twin.token_to_id, texts), (number for number, _ in added), strict=True)
     return twin, {ours: theirs for ours, theirs in numbers if ours is not None and ours != theirs}
 
@@ -91,11 +95,11 @@ class ControlTokens:
     """
 
     def __init__(self, tokenizer: Tokenizer, texts: Iterable[str], nonce: str) -> None:
-        self._start, self._end, self._break = (f"\ue000{kind}{nonce}\ue001" for kind in range(3))
-        self._aliases = {text: f"\ue000{index}:{nonce}\ue001" for index, text in enumerate(sorted(texts), 3)}
-        self._twin, self._ids = twin_tokenizer(tokenizer, self._aliases)
+        # The digits come first: what thousands of aliases begin with is looked up, and built, once.
+        self._start, self._end, self._break = (f"\ue000{nonce}:{kind}\ue001" for kind in range(3))
+        self._aliases = {text: f"\ue000{nonce}:{index}\ue001" for index, text in enumerate(sorted(texts), 3)}
+        self._twin, self._ids = twin_tokenizer(tokenizer, self._aliases, [self._break])
         self._control_ids = frozenset(tokenizer.token_to_id(text) for text in self._aliases)
-        self._twin.add_tokens([AddedToken(self._break, normalized=False)])
         self._break_id = self._twin.token_to_id(self._break)
         # Finds all control texts in one pass, however many there are (Gemma has thousands).
         self._scanner = Tokenizer(WordLevel({"": 0}, unk_token=""))

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from tokenizers import Tokenizer, models
 
+from seedance_server.engine import chat_template
 from seedance_server.engine.chat_template import (
     DEFAULT_TEMPLATE,
     ROLES,
@@ -366,6 +367,19 @@ def test_longest_token_is_found_without_the_whole_vocabulary_at_once(maker):
     assert _longest_token(tokenizer) == max(map(len, tokenizer.get_vocab()))
     gaps = Tokenizer(models.WordLevel({"a": 0, "abc": 7}, unk_token="a"))
     assert _longest_token(gaps) == 3
+
+
+def test_longest_token_is_looked_for_only_when_a_text_may_be_too_long(monkeypatch):
+    """Going through a large vocabulary takes a part of a second: no start waits for it."""
+    asked = []
+    monkeypatch.setattr(chat_template, "_longest_token", lambda _: asked.append(1) or 1)
+    prompts, _ = encoder(context_length=64)
+    prompts.encode_text("a" * 63)
+    assert not asked
+    for _ in range(2):
+        with pytest.raises(ContextLengthExceeded):
+            prompts.encode_text("a" * 64)
+    assert asked == [1]
 
 
 def test_threads_get_their_own_results_when_they_share_an_encoder():

@@ -42,6 +42,15 @@ def test_twin_gives_the_same_ids_when_nothing_is_renamed(maker):
     assert ids == tokenizer.encode(text, add_special_tokens=False).ids
 
 
+def test_twin_knows_tokens_of_its_own_when_told_of_more():
+    """They are numbered behind the others, which stay what they are."""
+    tokenizer = tokenizers_made.byte_level().backend_tokenizer
+    twin, numbers = twin_tokenizer(tokenizer, {"<s>": "<S!>"}, ["<more>"])
+    ids = [numbers.get(token_id, token_id) for token_id in twin.encode("<S!><more>").ids]
+    assert ids == [tokenizer.token_to_id("<s>"), twin.token_to_id("<more>")]
+    assert ids[1] not in tokenizer.get_added_tokens_decoder()
+
+
 @each_tokenizer
 def test_text_is_encoded_as_by_the_tokenizer_when_it_holds_no_control_text(maker):
     """Honest text costs nothing: not one id differs."""

@@ -263,18 +263,19 @@ class Attachment:
     async def _submit(self, submit: Submit, deadline_s: float, watch: RequestWatch) -> None:
         stream: Stream | None = None
         is_told = False
+
+        def begin(submission: Submission) -> None:
+            """The request is a stream, and whoever asked is told: in the order of the streams' numbers."""
+            nonlocal stream, is_told
+            if not submission.replayed:
+                number = submission.stream.stream_id
+                stream = self._requests.start(self.session, number, submit, prepared, watch, deadline_s)
+            is_told = self._tell(submit, submission, stream)
+
         try:
             with trio.CancelScope(deadline=deadline_s) as patience:
                 prepared = await self._requests.prepare(self.session, submit, watch)
-                async with self.session.submitting:  # ACCEPTED in the order of the streams' numbers
-                    submission = await self._requests.commit(self.session, submit, prepared, watch)
-                    # No checkpoint from here: the request is a stream, and whoever asked is told.
-                    if not submission.replayed:
-                        stream_id = submission.stream.stream_id
-                        stream = self._requests.start(
-                            self.session, stream_id, submit, prepared, watch, deadline_s
-                        )
-                    is_told = self._tell(submit, submission, stream)
+                await self._requests.commit(self.session, submit, prepared, watch, begin)
             if patience.cancelled_caught:
                 await self._refuse(submit.sequence_id, _too_late(), watch)
         except RequestRefused as refusal:

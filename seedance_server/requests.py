@@ -35,8 +35,8 @@ from seedance_server.journal.errors import (
 )
 from seedance_server.journal.interface import Journal
 from seedance_server.journal.records import NewStream, StreamRecord, StreamState, Submission
+from seedance_server.not_taken import NotTaken, not_taken
 from seedance_server.prepared import Prepared
-from seedance_server.refusals import RETRY_SOON_MS
 from seedance_server.request_watch import Observer, RequestWatch, ResumeOutcome, Stage
 from seedance_server.session import Session
 from seedance_server.stream import Stream
@@ -165,9 +165,22 @@ class Requests:
         return await self._journal.knows_request(session.tenant, submit.idempotency_key)
 
     async def commit(
-        self, session: Session, submit: Submit, prepared: Prepared, watch: RequestWatch
+        self,
+        session: Session,
+        submit: Submit,
+        prepared: Prepared,
+        watch: RequestWatch,
+        committed: Callable[[Submission], None] | None = None,
     ) -> Submission:
         """Writes a request down, once for all times that it is sent, and charged once.
+
+        Args:
+            session: Where it came.
+            submit: The request.
+            prepared: The same, encoded.
+            watch: Whoever watches it.
+            committed: Called with what is returned, in the order of the streams' numbers; see
+                `Journal.submit`.
 
         Raises:
             RequestRefused: It is another one under the same key, its tenant's quota is used up, or there is
@@ -182,19 +195,30 @@ class Requests:
                 raise
             reserved = 0  # it was charged when it came first
         is_new = False
-        try:
-            submission = await self._commit(session, submit, prepared)
+
+        def note(submission: Submission) -> None:
+            nonlocal is_new
             is_new = not submission.replayed
+            if is_new:
+                watch.reach(Stage.COMMITTED)
+            else:
+                watch.replay()
+            if committed is not None:
+                committed(submission)
+
+        try:
+            return await self._commit(session, submit, prepared, note)
         finally:
             if not is_new:
                 self._admission.settle(session.tenant, reserved, 0)
-        if is_new:
-            watch.reach(Stage.COMMITTED)
-        else:
-            watch.replay()
-        return submission
 
-    async def _commit(self, session: Session, submit: Submit, prepared: Prepared) -> Submission:
+    async def _commit(
+        self,
+        session: Session,
+        submit: Submit,
+        prepared: Prepared,
+        committed: Callable[[Submission], None],
+    ) -> Submission:
         new = NewStream(
             sequence_id=submit.sequence_id,
             idempotency_key=submit.idempotency_key,
@@ -205,23 +229,9 @@ class Requests:
             seed=prepared.seed,
         )
         try:
-            return await session.submit(new)
-        except IdempotencyMismatch as error:
-            raise RequestRefused(
-                ErrorCode.IDEMPOTENCY_MISMATCH, str(error), field="idempotency_key"
-            ) from error
-        except (JournalFull, TenantQuotaExceeded) as error:
-            raise RequestRefused(
-                ErrorCode.JOURNAL_FULL, "there is no room to keep the answer", retry_after_ms=RETRY_SOON_MS
-            ) from error
-        except JournalOverloaded as error:
-            raise RequestRefused(
-                ErrorCode.OVERLOADED, "requests can't be kept fast enough", retry_after_ms=RETRY_SOON_MS
-            ) from error
-        except RequestInUse as error:
-            raise RequestRefused(
-                ErrorCode.OVERLOADED, str(error), field="idempotency_key", retry_after_ms=RETRY_SOON_MS
-            ) from error
+            return await session.submit(new, committed)
+        except NotTaken as error:
+            raise not_taken(error) from error
 
     def start(
         self,

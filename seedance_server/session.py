@@ -240,26 +240,37 @@ class Session:
         except (SessionLost, JournalError) as error:
             _log.debug("stream without durability not ended", session=self.id, reason=str(error))
 
-    async def submit(self, stream: NewStream) -> Submission:
+    async def submit(
+        self, stream: NewStream, committed: Callable[[Submission], None] | None = None
+    ) -> Submission:
         """Starts a stream for a request, or finds the one it has; once it returns, so it is, for ever.
 
         One that another session had is this one's from now on; nothing is written there any more.
 
+        Args:
+            stream: The request.
+            committed: Called with what is returned, in the order of the streams' numbers; see
+                `Journal.submit`.
+
         Raises:
             SessionLost: As from every write.
             JournalError: As from `Journal.submit`.
+            Exception: What ``committed`` raises.
         """
-        while True:
-            try:
-                submission = await self._own(lambda epoch: self._journal.submit(self.id, epoch, stream))
-            except TooManyEarlyMessages:
-                await trio.sleep(_EARLY_PAUSE_S)
-                continue
+
+        def note(submission: Submission) -> None:
             self._note_processed(submission.last_sequence_id)
             if submission.moved_from is not None:
                 _log.info("stream moved", session=self.id, moved_from=submission.moved_from)
                 self._lose_other(submission.moved_from)
-            return submission
+            if committed is not None:
+                committed(submission)
+
+        while True:
+            try:
+                return await self._own(lambda epoch: self._journal.submit(self.id, epoch, stream, note))
+            except TooManyEarlyMessages:
+                await trio.sleep(_EARLY_PAUSE_S)
 
     async def record(self, sequence_id: int) -> None:
         """Notes that a client's message needs no more processing, so that it won't be sent again.

@@ -24,7 +24,7 @@ It must not know the wire, the engine, sockets or what any payload means.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import trio
@@ -103,8 +103,22 @@ class Journal(Protocol):
             TooManyEarlyMessages: Too many are ahead of a missing one.
         """
 
-    async def submit(self, session_id: str, epoch: int, stream: NewStream) -> Submission:
+    async def submit(
+        self,
+        session_id: str,
+        epoch: int,
+        stream: NewStream,
+        committed: Callable[[Submission], None] | None = None,
+    ) -> Submission:
         """Starts a stream for a request and notes its message as processed; or finds the stream it has.
+
+        Args:
+            session_id: The session.
+            epoch: The caller's.
+            stream: The request.
+            committed: Called with what is returned as soon as it is durable, in the caller's context: in the
+                order of the streams' numbers, while callers that were waiting at once go on in any order.
+                What it raises is raised here.
 
         Raises:
             SessionNotFound, Fenced, TooManyEarlyMessages: As in `record_message`.

@@ -202,7 +202,13 @@ class MemoryJournal:
 
     # ---- streams
 
-    async def submit(self, session_id: str, epoch: int, stream: NewStream) -> Submission:
+    async def submit(
+        self,
+        session_id: str,
+        epoch: int,
+        stream: NewStream,
+        committed: Callable[[Submission], None] | None = None,
+    ) -> Submission:
         """See `Journal.submit`."""
         await self._enter()
         session = self._owned(session_id, epoch)
@@ -210,7 +216,7 @@ class MemoryJournal:
         if known is not None and known.fingerprint != stream.fingerprint:
             raise IdempotencyMismatch
         owner = session_id if known is None else known.stream.record.session_id
-        if owner != session_id and self._is_attached(owner):
+        if owner != session_id and self._shelf.is_attached(owner):
             raise RequestInUse
         if known is None:
             size = stored_size(len(stream.request), len(pack_token_ids(stream.prompt_ids)))
@@ -218,28 +224,16 @@ class MemoryJournal:
         last_id = self._mark_processed(session, stream.sequence_id)
         found = self._start(session, stream, size) if known is None else known.stream
         if owner != session_id:
-            self._move(found, session)
-        return Submission(
+            self._shelf.move(found, session)
+        submission = Submission(
             stream=found.record,
             replayed=known is not None,
             last_sequence_id=last_id,
             moved_from=None if owner == session_id else owner,
         )
-
-    def _is_attached(self, session_id: str) -> bool:
-        session = self._shelf.sessions.get(session_id)
-        return session is not None and session.record.released_ms is None
-
-    def _move(self, stream: HeldStream, session: HeldSession) -> None:
-        """See `stream_rows.submit`."""
-        record = stream.record
-        if (owner := self._shelf.sessions.get(record.session_id)) is not None:
-            owner.record = evolve(owner.record, epoch=owner.record.epoch + 1)
-        del self._shelf.streams[record.session_id, record.stream_id]
-        number = session.record.next_stream_id
-        stream.record = evolve(record, session_id=session.record.session_id, stream_id=number)
-        self._shelf.streams[session.record.session_id, number] = stream
-        session.record = evolve(session.record, next_stream_id=number + 1)
+        if committed is not None:
+            committed(submission)
+        return submission
 
     def _start(self, session: HeldSession, stream: NewStream, size: int) -> HeldStream:
         record = StreamRecord(

@@ -72,6 +72,22 @@ class Shelf:
     streams: dict[tuple[str, int], HeldStream] = Factory(dict)
     requests: dict[tuple[str, bytes], HeldRequest] = Factory(dict)
 
+    def is_attached(self, session_id: str) -> bool:
+        """Whether a client has the session."""
+        session = self.sessions.get(session_id)
+        return session is not None and session.record.released_ms is None
+
+    def move(self, stream: HeldStream, session: HeldSession) -> None:
+        """Gives a stream to another session; who wrote it until now is fenced."""
+        record = stream.record
+        if (owner := self.sessions.get(record.session_id)) is not None:
+            owner.record = evolve(owner.record, epoch=owner.record.epoch + 1)
+        del self.streams[record.session_id, record.stream_id]
+        number = session.record.next_stream_id
+        stream.record = evolve(record, session_id=session.record.session_id, stream_id=number)
+        self.streams[session.record.session_id, number] = stream
+        session.record = evolve(session.record, next_stream_id=number + 1)
+
     def release_all(self, now_ms: int) -> None:
         """See `session_rows.release_all`."""
         for session in self.sessions.values():

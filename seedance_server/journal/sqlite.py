@@ -13,7 +13,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,7 +24,7 @@ import trio
 from seedance_server.decode_thread import DecodeThread, Executor
 from seedance_server.journal import event_rows, retention, session_rows, stream_rows
 from seedance_server.journal.append import Append
-from seedance_server.journal.commit_queue import CommitQueue
+from seedance_server.journal.commit_queue import CommitQueue, settle_all
 from seedance_server.journal.errors import JournalClosed, JournalError, JournalFailed, JournalFull
 from seedance_server.journal.figures import Figures
 from seedance_server.journal.limits import JournalLimits
@@ -144,9 +143,7 @@ class SqliteJournal:
                 except Exception as error:  # noqa: BLE001 - whatever it was, somebody waits for each ticket
                     failure = error
                     outcomes = [self._failed(error) for _ in batch]
-                settled = iter(outcomes)
-                for ticket in tickets:
-                    ticket.settle(list(islice(settled, len(ticket.operations))))
+                await settle_all(tickets, outcomes)
             if failure is None and self._writer.wants_checkpoint:
                 try:
                     await self._executor.call(self._writer.checkpoint)
@@ -276,7 +273,13 @@ class SqliteJournal:
             session_rows.record_message, session_id, epoch, sequence_id, session_id=session_id
         )
 
-    async def submit(self, session_id: str, epoch: int, stream: NewStream) -> Submission:
+    async def submit(
+        self,
+        session_id: str,
+        epoch: int,
+        stream: NewStream,
+        committed: Callable[[Submission], None] | None = None,
+    ) -> Submission:
         """See `Journal.submit`."""
         submission: Submission = await self._queue.put(
             Operation(
@@ -284,7 +287,8 @@ class SqliteJournal:
                 session_id,
                 rows=4,
                 size=len(stream.request) + 4 * len(stream.prompt_ids),
-            )
+            ),
+            committed,
         )
         return submission
 

@@ -10,6 +10,9 @@ import trio
 from seedance_server.journal.memory import MemoryJournal
 
 
+_SUBMIT_ARGUMENTS = 4
+
+
 class FailingJournal(MemoryJournal):
     """A `MemoryJournal` with faults.
 
@@ -36,11 +39,16 @@ def _failing(name: str) -> Any:
         error = None if fault is None else fault(*arguments, **more)
         if error is not None and not self.after:
             raise error
+        committed = None
+        if name == "submit" and len(arguments) == _SUBMIT_ARGUMENTS:
+            *arguments, committed = arguments  # it is told when the caller is
         with trio.CancelScope(shield=self.commit_s > 0):
             result = await getattr(MemoryJournal, name)(self, *arguments, **more)
             await trio.sleep(self.commit_s)
         if error is not None:
             raise error
+        if committed is not None:
+            committed(result)
         return result
 
     return operate

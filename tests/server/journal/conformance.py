@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from functools import partial
 
 import pytest
@@ -16,7 +17,8 @@ from seedance_server.journal.errors import (
     StreamNotFound,
     TooManyEarlyMessages,
 )
-from seedance_server.journal.records import StreamState
+from seedance_server.journal.interface import Journal
+from seedance_server.journal.records import StreamState, Submission
 from tests.server.journal.journal_made import (
     LIMITS,
     TOKEN_HASH,
@@ -26,6 +28,8 @@ from tests.server.journal.journal_made import (
     new_stream,
     running,
 )
+
+whose: ContextVar[int | None] = ContextVar("whose", default=None)
 
 
 class JournalConformance:
@@ -175,6 +179,36 @@ class JournalConformance:
         assert [first.stream.stream_id, second.stream.stream_id] == [1, 2]
         assert not first.replayed
         assert (second.last_sequence_id, second.stream.next_frame_id) == (2, 1)
+
+    async def test_submits_at_once_are_told_in_order(self, make_journal: MakeJournal, mock_clock):
+        """Each in its caller's context, when it is durable; what one raises is its caller's."""
+        told: list[tuple[int, int | None]] = []
+        returned: dict[int, int] = {}
+
+        async def submit(journal: Journal, number: int) -> None:
+            whose.set(number)
+
+            def committed(submission: Submission) -> None:
+                assert number not in returned
+                told.append((submission.stream.stream_id, whose.get()))
+                if number == 7:
+                    raise ZeroDivisionError
+
+            if number == 7:
+                with pytest.raises(ZeroDivisionError):
+                    await journal.submit("s", 1, new_stream(number), committed)
+                return
+            submission = await journal.submit("s", 1, new_stream(number), committed)
+            returned[number] = submission.stream.stream_id
+
+        async with running(make_journal(LIMITS)) as journal:
+            await journal.create_session(new_session())
+            async with trio.open_nursery() as nursery:
+                for number in range(1, 21):
+                    nursery.start_soon(submit, journal, number)
+            assert [stream_id for stream_id, _ in told] == list(range(1, 21))
+            assert returned == {number: stream_id for stream_id, number in told if number != 7}
+            assert (await journal.find_stream("s", 20)).state is StreamState.LIVE
 
     async def test_submit_finds_its_stream_when_repeated(self, make_journal: MakeJournal, mock_clock):
         """One key, one stream, one charge: in the same message, in another one."""

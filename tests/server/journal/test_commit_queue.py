@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import pairwise
 
 import pytest
 import trio
 from attrs import evolve
 from trio.testing import wait_all_tasks_blocked
 
-from seedance_server.journal.commit_queue import CommitQueue
+from seedance_server.journal.commit_queue import CommitQueue, settle_all
 from seedance_server.journal.errors import JournalClosed, JournalOverloaded
 from seedance_server.journal.operation import Operation, Outcome
 from tests.server.journal.journal_made import LIMITS
@@ -75,6 +76,29 @@ async def test_what_came_together_is_committed_together():
             ticket.settle([Outcome(number) for number in range(expected)])
     assert [outcome.value for outcome in outcomes] == [0, 1, 2]
     assert (queue.rows, queue.unsettled) == (0, 0)
+
+
+async def test_few_callers_go_on_in_one_turn_of_the_loop():
+    """A commit of many requests must not hold up everybody's tokens: each has a stream to start."""
+    queue = CommitQueue(LIMITS)
+    done: list[int] = []
+    turns: list[int] = []
+
+    async def count_turns() -> None:
+        while True:
+            turns.append(len(done))
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(30):
+            nursery.start_soon(queue.put, _operation(), done.append)
+        await wait_all_tasks_blocked()
+        tickets = await queue.take()
+        nursery.start_soon(count_turns)
+        await settle_all(tickets, map(Outcome, range(30)))
+        nursery.cancel_scope.cancel()
+    assert done == list(range(30))
+    assert max(after - before for before, after in pairwise([*turns, 30])) <= 8
 
 
 async def test_callers_wait_while_the_queue_is_full(autojump_clock):

@@ -23,16 +23,7 @@ from seedance_server.errors import RequestRefused
 from seedance_server.found_stream import FoundStream, ResumeRefused
 from seedance_server.frame_draft import Position
 from seedance_server.frame_source import FrameSource, read_text, text_hash
-from seedance_server.journal.errors import (
-    IdempotencyMismatch,
-    JournalFull,
-    JournalOverloaded,
-    RequestInUse,
-    StreamExpired,
-    StreamNotFound,
-    StreamTruncated,
-    TenantQuotaExceeded,
-)
+from seedance_server.journal.errors import StreamExpired, StreamNotFound, StreamTruncated
 from seedance_server.journal.interface import Journal
 from seedance_server.journal.records import NewStream, StreamRecord, StreamState, Submission
 from seedance_server.not_taken import NotTaken, not_taken

@@ -255,10 +255,9 @@ class FrontDoor:
             else:
                 with trio.fail_after(self._config.handshake_timeout_s):
                     head = await read_head(guard, max_bytes=self._config.max_head_bytes)
+                if head is not None and head.path != CHAT_PATH:
+                    head = await self._http.serve(guard, visit, head, address)
                 if head is None:
-                    return
-                if head.path != CHAT_PATH:
-                    await self._http.serve(guard, visit, head, address)
                     return
                 refusal = await self._serve_upgrade(guard, visit, head, address)
                 if refusal is None:

@@ -77,6 +77,8 @@ class GuardedStream(trio.abc.Stream):
     def __init__(self, transport: trio.abc.Stream, limits: GuardLimits) -> None:
         self._transport = transport
         self._limits = limits
+        self._first_send_timeout_s = limits.send_timeout_s
+        self._first_user_timeout_ms: int | None = None
         self._replay = b""
         self._held = b""
         self._gate = trio.Event()
@@ -115,7 +117,10 @@ class GuardedStream(trio.abc.Stream):
         self._gate = trio.Event()
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        """Returns at least one byte, or ``b""`` at the end; waits longer where the peer is too fast."""
+        """Returns at least one byte, or ``b""`` at the end; waits longer where the peer is too fast.
+
+        If cancelled, nothing was read.
+        """
         if not self._replay:
             await self._gate.wait()
             self._replay, self._held = self._held, b""
@@ -124,6 +129,7 @@ class GuardedStream(trio.abc.Stream):
             size = len(self._replay) if max_bytes is None else max_bytes
             replayed, self._replay = self._replay[:size], self._replay[size:]
             return replayed
+        await self._sleep_off_debt()
         try:
             data = bytes(await self._transport.receive_some(max_bytes))
         except trio.BusyResourceError as error:  # `aclose` reads the rest away
@@ -135,20 +141,25 @@ class GuardedStream(trio.abc.Stream):
         if self._since_message > budget:
             rule = "between_messages_bytes" if self._accepted else "before_accept_bytes"
             await self._trip(rule)
-        await self._pace(len(data))
+        self._charge(len(data))
         return data
 
-    async def _pace(self, size: int) -> None:
-        """Takes ``size`` from the allowance and sleeps off what is missing: delays, never kills."""
+    def _charge(self, size: int) -> None:
+        """Takes ``size`` from the allowance, into debt where there isn't as much."""
         now = trio.current_time()
-        rate = self._limits.bytes_per_second
-        earned = (now - self._allowance_at) * rate
+        earned = (now - self._allowance_at) * self._limits.bytes_per_second
         self._allowance = min(self._limits.burst_bytes, self._allowance + earned) - size
         self._allowance_at = now
-        if self._allowance < 0:
-            delay = -self._allowance / rate
-            self._counts.delayed_s += delay
-            await trio.sleep(delay)
+
+    async def _sleep_off_debt(self) -> None:
+        """Waits until as much has been earned as was read: before a read, so that no cancel loses bytes."""
+        due_s = self._allowance_at - self._allowance / self._limits.bytes_per_second
+        began_s = trio.current_time()
+        if due_s > began_s:
+            try:
+                await trio.sleep_until(due_s)
+            finally:
+                self._counts.delayed_s += trio.current_time() - began_s
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         """Sends everything in time; if cancelled or late, the connection is closed and no byte follows."""
@@ -170,16 +181,21 @@ class GuardedStream(trio.abc.Stream):
             await self._trip("send_timeout_s")
         self._counts.sent_bytes += len(data)
 
-    def let_stand(self, timeout_s: float) -> None:
-        """From now on the peer may read nothing for so long.
+    def let_stand(self, timeout_s: float | None) -> None:
+        """From now on the peer may read nothing for so long; None: for as long as at first.
 
         For readers that can't acknowledge: it is the full buffers that hold their streams up.
         """
-        self._limits = evolve(self._limits, send_timeout_s=timeout_s)
+        is_back = timeout_s is None
+        send_timeout_s = self._first_send_timeout_s if timeout_s is None else timeout_s
+        self._limits = evolve(self._limits, send_timeout_s=send_timeout_s)
         below = getattr(self._transport, "transport_stream", self._transport)  # under TLS
         if isinstance(below, trio.SocketStream) and hasattr(socket, "TCP_USER_TIMEOUT"):
             # The system would cut it before: this counts a window that stays shut as well as silence.
-            below.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(timeout_s * 1e3))
+            option = (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+            if self._first_user_timeout_ms is None:
+                self._first_user_timeout_ms = below.getsockopt(*option)
+            below.setsockopt(*option, self._first_user_timeout_ms if is_back else round(send_timeout_s * 1e3))
 
     async def wait_send_all_might_not_block(self) -> None:
         """Waits until the transport may take more."""

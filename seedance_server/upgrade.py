@@ -26,6 +26,7 @@ __all__ = [
     "ERROR_HEADER",
     "HttpAnswer",
     "Upgrade",
+    "asks_for_websocket",
     "canonical_head",
     "check_upgrade",
     "is_allowed_origin",
@@ -107,6 +108,15 @@ class Upgrade:
     is_canary: bool = False
 
 
+def asks_for_websocket(head: RequestHead) -> bool:
+    """Whether a request is one for a WebSocket, good or bad; `check_upgrade` says which."""
+    return head.path == CHAT_PATH and _offers_websocket(head)
+
+
+def _offers_websocket(head: RequestHead) -> bool:
+    return "websocket" in [token.lower() for token in head.tokens("upgrade")]
+
+
 def check_upgrade(  # noqa: PLR0911 - one refusal a rule, in order
     head: RequestHead, *, wants_key: bool, allow_origins: Sequence[str]
 ) -> Upgrade | HttpAnswer:
@@ -122,7 +132,7 @@ def check_upgrade(  # noqa: PLR0911 - one refusal a rule, in order
     """
     if head.method != "GET":
         return HttpAnswer(405, "WebSocket requests are GET", (("Allow", "GET"),))
-    if "websocket" not in [token.lower() for token in head.tokens("upgrade")]:
+    if not _offers_websocket(head):
         return HttpAnswer(
             426, "this is a WebSocket: upgrade", (("Upgrade", "websocket"), ("Sec-WebSocket-Version", "13"))
         )

@@ -3,8 +3,9 @@
 h11 parses and frames; this adds what it leaves open. One task reads the socket for as long as the connection
 lives, never far ahead of what is used, so that a client that leaves is noticed at once and whatever works for
 it is cancelled. Every request's head is shown to the door before the application hears of it. An answer that
-breaks off in the middle breaks the connection, so that nobody takes half of it for the whole. Nothing is ever
-upgraded, to HTTP/2 or anything else.
+breaks off in the middle breaks the connection, so that nobody takes half of it for the whole. A request for
+another protocol that is spoken on this port ends the HTTP and goes back to whoever began it; an offer of any
+other (HTTP/2) is let pass, as HTTP/1.1 allows.
 
 It must not know paths, keys or what an answer says.
 """
@@ -17,7 +18,7 @@ from typing import Any, TypeAlias
 
 import h11
 import trio
-from attrs import frozen
+from attrs import evolve, frozen
 from starlette.types import ASGIApp
 
 from seedance_server.errors import BadRequestHead
@@ -69,6 +70,7 @@ class HttpConnection:
         admit: Decides on each request.
         limits: The bounds.
         address: Of the peer.
+        leaves_http: Says whether a request is for another protocol.
 
     Attributes:
         is_known: Whether the client has shown a key, or needs none: set by whoever admits it.
@@ -76,7 +78,15 @@ class HttpConnection:
         is_busy: Whether a request is being answered.
     """
 
-    def __init__(self, stream: GuardedStream, admit: Admit, limits: HttpLimits, *, address: str) -> None:
+    def __init__(
+        self,
+        stream: GuardedStream,
+        admit: Admit,
+        limits: HttpLimits,
+        *,
+        address: str,
+        leaves_http: Callable[[RequestHead], bool] = lambda _: False,
+    ) -> None:
         self.is_known = False
         self.is_closing = False
         self.is_busy = False
@@ -84,6 +94,7 @@ class HttpConnection:
         self._admit = admit
         self._limits = limits
         self._address = address
+        self._leaves_http = leaves_http
         self._rate = TokenBucket(limits.requests_per_second, limits.request_burst, trio.current_time())
         self._parser = h11.Connection(h11.SERVER, max_incomplete_event_size=limits.max_head_bytes)
         self._unused = 0
@@ -103,8 +114,12 @@ class HttpConnection:
         self.close()
         self._answering.cancel()
 
-    async def serve(self, head: RequestHead) -> None:
+    async def serve(self, head: RequestHead) -> RequestHead | None:
         """Answers the request of a head that was read already, and those that follow it.
+
+        Returns:
+            The head of a request for another protocol, with what came behind it, all answers before it sent;
+            None where the connection is over.
 
         Raises:
             trio.BrokenResourceError: The client is gone, or went beyond a bound.
@@ -117,9 +132,13 @@ class HttpConnection:
             nursery.start_soon(self._read)
             while (next_head := await self._next_head()) is not None:
                 await self._keep_to_rate()
+                if self._leaves_http(next_head):
+                    break
                 await self._answer(next_head)
                 self._stream.note_message()
             nursery.cancel_scope.cancel()
+        # What is here behind the head only now, as the reader was still at work.
+        return next_head and evolve(next_head, rest=self._parser.trailing_data[0])
 
     # ---- reading
 

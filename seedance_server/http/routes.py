@@ -45,10 +45,10 @@ def all_routes(house: House) -> list[BaseRoute]:
 
 
 async def _websocket_only(_: Request) -> Response:
-    """The door sees to this path; here it is only asked for on a connection that speaks HTTP already."""
+    """Without an upgrade, on a connection that speaks HTTP already: else the door sees to this path."""
     return Refusal(
         status=426,
-        message="this is a WebSocket: upgrade, on a connection of its own",
+        message="this is a WebSocket: upgrade",
         code="upgrade_required",
         headers={"Upgrade": "websocket", "Sec-WebSocket-Version": "13"},
     ).response()

@@ -25,7 +25,7 @@ from seedance_server.http.connection import HttpConnection, HttpLimits
 from seedance_server.http.refusal import refusal_of_answer
 from seedance_server.lobby import Visit
 from seedance_server.request_head import RequestHead
-from seedance_server.upgrade import HttpAnswer, is_allowed_origin
+from seedance_server.upgrade import HttpAnswer, asks_for_websocket, is_allowed_origin
 
 __all__ = ["KEYED_PREFIX", "HttpSide"]
 
@@ -59,8 +59,13 @@ class HttpSide:
         self.open = 0
         self.requests = 0
 
-    async def serve(self, guard: GuardedStream, visit: Visit, head: RequestHead, address: str) -> None:
+    async def serve(
+        self, guard: GuardedStream, visit: Visit, head: RequestHead, address: str
+    ) -> RequestHead | None:
         """Serves a connection from its first request on; the caller closes the stream.
+
+        Returns:
+            The request for a WebSocket with which the client leaves HTTP, if it does; None where it is gone.
 
         Args:
             guard: The connection, its first request's head read.
@@ -98,10 +103,13 @@ class HttpSide:
                 with self._held(connection, one):
                     yield self._app, {"visitor": one}
 
-        connection = HttpConnection(guard, admit, limits, address=address)
+        connection = HttpConnection(guard, admit, limits, address=address, leaves_http=asks_for_websocket)
         self._connections[connection] = None
         try:
-            await connection.serve(head)
+            upgrade = await connection.serve(head)
+            if upgrade is not None:
+                guard.let_stand(None)
+            return upgrade
         finally:
             del self._connections[connection]
             self.open -= connection.is_known

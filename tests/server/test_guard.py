@@ -63,8 +63,24 @@ async def test_guard_slows_a_fast_peer_without_killing_it(autojump_clock) -> Non
         await client.send_all(b"x" * 100)
         received += len(await guard.receive_some())
     assert received == 10_000
+    await client.send_all(b"x")
+    await guard.receive_some()  # waits for what was read before
     assert trio.current_time() - began_s == pytest.approx((10_000 - 2000) / 1000)
     assert guard.statistics().delayed_s == pytest.approx(8)
+
+
+async def test_guard_loses_no_byte_to_a_cancelled_read(autojump_clock) -> None:
+    """A reader gives way to another, also one that is being slowed down."""
+    guard, client = guarded(between_messages_bytes=10**9)
+    guard.note_accepted()
+    sent = bytes(range(256)) * 20
+    await client.send_all(sent)
+    received, began_s = b"", trio.current_time()
+    while len(received) < len(sent):
+        with trio.move_on_after(0.3):
+            received += await guard.receive_some(700)
+    assert received == sent
+    assert guard.statistics().delayed_s == pytest.approx(trio.current_time() - began_s)
 
 
 async def test_guard_replays_the_head_and_holds_the_rest_until_accepted(autojump_clock) -> None:
@@ -203,8 +219,11 @@ async def test_guard_lets_a_reader_stand_that_can_not_acknowledge(autojump_clock
         nursery.start_soon(guard.send_all, b"late")
         await trio.sleep(50)
         assert await client.receive_some() == b"late"
+    guard.let_stand(None)
+    began_s = trio.current_time()
     with pytest.raises(trio.BrokenResourceError):
         await guard.send_all(b"never")
+    assert trio.current_time() - began_s == pytest.approx(10)
     assert guard.statistics().tripped == "send_timeout_s"
 
 
@@ -215,5 +234,8 @@ async def test_guard_lets_a_reader_stand_in_the_kernel_too() -> None:
     """It would cut a window that stays shut for as long as bytes may stay unacknowledged."""
     (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
     async with listener, await trio.open_tcp_stream(*listener.socket.getsockname()) as stream:
-        GuardedStream(stream, limits()).let_stand(60)
-        assert stream.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 60_000
+        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 20_000)
+        guard = GuardedStream(stream, limits())
+        for timeout_s, expected_ms in ((60, 60_000), (30, 30_000), (None, 20_000)):
+            guard.let_stand(timeout_s)
+            assert stream.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == expected_ms

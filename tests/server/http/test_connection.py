@@ -4,9 +4,13 @@ import pytest
 import trio
 
 from seedance_server.config import Config
-from seedance_server.testing import serve_in_memory
-from tests.server.attacks import UPGRADE
+from seedance_server.testing import ScriptedEngine, serve_in_memory
+from seedance_wire.messages import Hello
+from tests.server.attacks import UPGRADE, message_bytes, read_exactly, read_frame, read_head
 from tests.server.http.probe import Client, read_all
+from tests.server.wire_client import http, wire_client
+
+KEY = "s3cret-key-of-16+"
 
 
 async def test_connection_answers_one_request_after_the_other(autojump_clock) -> None:
@@ -36,8 +40,8 @@ async def test_connection_answers_pipelined_requests_in_order(autojump_clock) ->
         assert answer.count(b"HTTP/1.1 404 Not Found") == 1
 
 
-async def test_connection_upgrades_nothing(autojump_clock) -> None:
-    """HTTP/2 is an offer that HTTP/1.1 may ignore; a WebSocket wants a connection of its own."""
+async def test_connection_lets_an_offer_of_http_2_pass(autojump_clock) -> None:
+    """HTTP/1.1 may ignore it; the connection goes on, up to a WebSocket."""
     h2c = (
         b"GET /healthz HTTP/1.1\r\nHost: h\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\n"
         b"Connection: Upgrade, HTTP2-Settings\r\n\r\n"
@@ -45,10 +49,89 @@ async def test_connection_upgrades_nothing(autojump_clock) -> None:
     async with serve_in_memory() as server:
         stream = server.connect()
         await stream.send_all(h2c + UPGRADE)
-        answer = await read_all(stream)
-        assert answer.startswith(b"HTTP/1.1 200 OK")
-        assert b"HTTP/1.1 426 Upgrade Required" in answer
-        assert b" 101 " not in answer
+        assert b"HTTP/1.1 200 OK" in await read_head(stream)
+        await read_exactly(stream, len(b"ok\n"))
+        assert (await read_head(stream)).startswith(b"HTTP/1.1 101 ")
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/v1/models"])
+async def test_connection_becomes_a_websocket_when_it_is_asked_to(autojump_clock, path: str) -> None:
+    """As a proxy asks that keeps its connections alive: whole answers first, then one WebSocket, counted once."""
+    async with serve_in_memory(ScriptedEngine(["a", "b"])) as server:
+        client = Client(server.connect())
+        for _ in range(2):
+            assert (await client.ask("GET", path)).status == 200
+        async with wire_client(client.stream) as websocket:
+            await websocket.submit()
+            await websocket.accepted()
+            assert (await websocket.until_end())[0] == "ab"
+            counts = server.door.statistics()
+            assert (counts.upgraded, counts.websockets, counts.http, counts.requests) == (1, 1, 0, 2)
+        await trio.sleep(10)
+        assert server.door.statistics().websockets == server.door.statistics().contained == 0
+
+
+async def test_connection_loses_no_byte_behind_an_upgrade(autojump_clock) -> None:
+    """What a hasty client sends before its 101 is read then, wherever the pieces break."""
+    sent = b"GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n" + UPGRADE + message_bytes(Hello())
+    async with serve_in_memory() as server:
+        for cut in range(1, len(sent), 7):
+            stream = server.connect()
+            await stream.send_all(sent[:cut])
+            await trio.sleep(0.1)
+            await stream.send_all(sent[cut:])
+            assert b" 200 OK" in await read_head(stream)
+            await read_exactly(stream, len(b"ok\n"))
+            assert (await read_head(stream)).startswith(b"HTTP/1.1 101 ")
+            assert await read_frame(stream)
+            await stream.aclose()
+            await trio.sleep(0.1)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "status"),
+    [
+        (b"Version: 13", b"Version: 8", 426),
+        (b"seedance.v1", b"other", 400),
+        (b"GET", b"POST", 405),
+        (b"Bearer " + KEY.encode(), b"Bearer wrong", 401),
+        (b"Host: localhost", b"Host: localhost\r\nOrigin: https://evil.example", 403),
+        (b"Host: localhost", b"Host: localhost\r\nOrigin: http://a\r\nOrigin: http://b", 400),
+    ],
+)
+async def test_connection_asks_of_a_late_upgrade_what_it_asks_of_an_early_one(
+    autojump_clock, old: bytes, new: bytes, status: int
+) -> None:
+    """The same status, and the connection is over: a key that was good for the last request proves nothing."""
+    upgrade = UPGRADE.replace(b"\r\n\r\n", f"\r\nAuthorization: Bearer {KEY}\r\n\r\n".encode()).replace(
+        old, new
+    )
+    async with serve_in_memory(config=Config(model_path="m", api_key=KEY)) as server:
+        early = await http(server.connect(), upgrade)
+        client = Client(server.connect())
+        assert (await client.ask("GET", "/v1/models", Authorization=f"Bearer {KEY}")).status == 200
+        await client.stream.send_all(upgrade)
+        assert await read_all(client.stream) == early
+        assert early.startswith(f"HTTP/1.1 {status} ".encode())
+
+
+async def test_connection_that_became_a_websocket_keeps_to_its_bounds(autojump_clock) -> None:
+    """Whoever acknowledges is cut for not reading as soon as any other, and has as long to say HELLO."""
+    config = Config(model_path="m", send_timeout_s=10, http_send_timeout_s=60)
+    async with serve_in_memory(config=config) as server:
+        stream = server.connect_lockstep()
+        for request in (b"GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n", UPGRADE):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(stream.send_all, request)
+                head = await read_head(stream)
+            if request is not UPGRADE:
+                await read_exactly(stream, len(b"ok\n"))
+        assert head.startswith(b"HTTP/1.1 101 ")
+        await stream.send_all(message_bytes(Hello()))  # and WELCOME isn't read
+        await trio.sleep(9)
+        assert server.door.statistics().websockets == 1
+        await trio.sleep(5)
+        assert server.door.statistics().websockets == 0
 
 
 @pytest.mark.parametrize("junk", [b"\0\0\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\n", b"X" * 20_000])

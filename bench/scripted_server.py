@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 import trio
 
 from seedance_server.config import Config
+from seedance_server.engine.collector import spare_what_is_loaded
 from seedance_server.engine.sequence import GenerationRequest, SequenceOutput
 from seedance_server.errors import EngineStopped
 from seedance_server.given_settings import read_config
@@ -59,6 +60,7 @@ class _PacedEngine(ScriptedEngine):
 def _model(
     step_s: float, fail_at_step: int | None, _config: Config, _report: Callable[[str], None]
 ) -> ServedModel:
+    spare_what_is_loaded()
     return ServedModel(
         name="numbers",
         context_tokens=CONTEXT_TOKENS,

@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from seedance_server.engine.collector import paused_collector
+from seedance_server.engine.collector import paused_collector, spare_what_is_loaded
 
 
 def test_collector_rests_inside_and_works_after():
@@ -31,3 +31,20 @@ def test_collector_stays_off_where_it_was_off():
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+def test_what_is_loaded_is_not_walked_again():
+    """A full collection is a pause for everybody's tokens; what comes later is still collected."""
+    before = gc.get_threshold()
+    try:
+        spare_what_is_loaded()
+        assert gc.get_freeze_count() > 0
+        assert gc.get_threshold()[0] > before[0]
+        assert all(gc.get_threshold())
+        cycle: list[object] = []
+        cycle.append(cycle)
+        del cycle
+        assert gc.collect() > 0
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*before)

@@ -85,10 +85,12 @@ def test_main_spares_the_collector_what_was_loaded(monkeypatch, capsys) -> None:
     monkeypatch.setattr(command.trio, "run", lambda serve: left.append(serve.args[-1](None, None)))
     left: list[object] = []
     monkeypatch.setattr(command.os, "_exit", left.append)
+    threshold = gc.get_threshold()
     try:
         command.main(["--model-path", "m"])
         assert gc.get_freeze_count() > 0
     finally:
         gc.unfreeze()
+        gc.set_threshold(*threshold)
         structlog.reset_defaults()
     assert left == [loaded, 0]

@@ -10,9 +10,10 @@ It tells models apart and is no proof against forgery: weights go in by the sums
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -27,6 +28,7 @@ SAMPLING_REVISION = 1
 ends: interrupted answers must not go on by rules other than those they began with."""
 
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_TEMPLATED = "tokenizer_config.json"
 _PRIVATE = ("_name_or_path", "transformers_version")  # where a config came from, and who wrote it
 
 
@@ -53,9 +55,31 @@ def digest_weights(model: Any, progress: Progress = silent) -> bytes:
     return digest.digest()
 
 
-def digest_tokenizer(tokenizer: Any) -> bytes:
-    """Hash a "fast" tokenizer, whole: 32 bytes."""
-    return hashlib.sha256(tokenizer.backend_tokenizer.to_str().encode()).digest()
+def digest_tokenizer(tokenizer: Any, files: Sequence[Path] = ()) -> bytes:
+    """Hash a tokenizer, whole.
+
+    Args:
+        tokenizer: A "fast" one.
+        files: What it was made from, where that is known (see `find_tokenizer_files`): reading them takes a
+            tenth of the time that writing the tokenizer out does.
+
+    Returns:
+        SHA-256, 32 bytes.
+    """
+    if not files:
+        return hashlib.sha256(tokenizer.backend_tokenizer.to_str().encode()).digest()
+    digest = hashlib.sha256(type(tokenizer).__name__.encode())
+    for file in files:
+        content = _without_template(file.read_bytes()) if file.name == _TEMPLATED else file.read_bytes()
+        digest.update(f"\n{file.name} {len(content)}\n".encode())
+        digest.update(content)
+    return digest.digest()
+
+
+def _without_template(tokenizer_config: bytes) -> bytes:
+    config = json.loads(tokenizer_config)
+    config.pop("chat_template", None)
+    return json.dumps(config, sort_keys=True).encode()
 
 
 def fingerprint_model(

@@ -23,7 +23,6 @@ from huggingface_hub.utils.tqdm import enable_progress_bars as enable_hub_progre
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
-    AutoTokenizer,
     GgufConfig,
     modeling_gguf_pytorch_utils,
 )
@@ -33,7 +32,6 @@ from transformers.utils import logging as transformers_logging
 from seedance_server.engine.attention import UnsupportedAttention
 from seedance_server.engine.backend import Backend
 from seedance_server.engine.backend_choice import choose_backend
-from seedance_server.engine.collector import paused_collector
 from seedance_server.engine.config import DtypeName, FormsName, KernelsName, QuantizeName
 from seedance_server.engine.constraint import Constraints
 from seedance_server.engine.errors import (
@@ -53,6 +51,7 @@ from seedance_server.engine.model_fingerprint import (
 )
 from seedance_server.engine.model_probe import probe_model
 from seedance_server.engine.progress import Progress, silent
+from seedance_server.engine.tokenizer_files import find_tokenizer_files, read_tokenizer
 
 __all__ = ["LoadedModel", "load_model"]
 
@@ -175,15 +174,9 @@ class _Loading:
 
     def _load_tokenizer(self) -> tuple[Any, bytes]:
         """The tokenizer, and what it adds to the fingerprint."""
-        # Not around the weights: what they leave behind in cycles may be large.
-        with paused_collector():
-            tokenizer = self._read(
-                "its tokenizer", lambda: AutoTokenizer.from_pretrained(self._source, **self._options)
-            )
-        for name in ("_vocab", "_merges"):  # what some were made from: a copy in Python, twice their size
-            if hasattr(tokenizer, name):
-                setattr(tokenizer, name, None)
-        return tokenizer, digest_tokenizer(tokenizer)
+        tokenizer = self._read("its tokenizer", lambda: read_tokenizer(self._source, **self._options))
+        files = [] if "gguf_file" in self._options else find_tokenizer_files(self._source, tokenizer)
+        return tokenizer, digest_tokenizer(tokenizer, files)
 
     def _load(
         self,

@@ -20,6 +20,8 @@ from seedance_server.engine.model_fingerprint import (
 from seedance_server.engine.model_loader import load_model
 from seedance_server.engine.sampler import Sampler, SamplingRow
 from seedance_server.engine.sampling_params import SamplingParams
+from seedance_server.engine.tokenizer_files import find_tokenizer_files
+from tests import tokenizers_made
 from tests.tiny_models import KINDS
 
 # What each revision chose from the logits below. A new revision gets a new line; an old line never changes.
@@ -50,7 +52,8 @@ def _fingerprint(directory, **options):
 
 def _taken(loaded):
     """Of a loaded model on PyTorch's kernels, which leave its weights where they are."""
-    digests = digest_weights(loaded.model), digest_tokenizer(loaded.tokenizer)
+    files = find_tokenizer_files(loaded.tokenizer.name_or_path, loaded.tokenizer)
+    digests = digest_weights(loaded.model), digest_tokenizer(loaded.tokenizer, files)
     return fingerprint_model(loaded.model.config, *digests, loaded.eos_token_ids, loaded.backend.name)
 
 
@@ -122,6 +125,11 @@ def _tokens_swapped(directory):
     path.write_text(json.dumps(tokenizer))
 
 
+def _another_prefix(directory):
+    path = directory / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"add_prefix_space": True}))
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -132,12 +140,29 @@ def _tokens_swapped(directory):
         _another_norm,
         _another_end_token,
         _tokens_swapped,
+        _another_prefix,
     ],
 )
 def test_fingerprint_changes_with_whatever_tokens_follow_from(change, load_tiny, directory):
     """The smallest change to the model's files that could change an answer is seen."""
     change(directory)
     assert _fingerprint(directory) != load_tiny("llama").fingerprint
+
+
+def test_fingerprint_stays_with_another_chat_template(load_tiny, directory):
+    """What a template made is kept as token ids."""
+    path = directory / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"chat_template": "{{ messages }}"}))
+    (directory / "chat_template.jinja").write_text("{{ messages }}")
+    assert _fingerprint(directory) == load_tiny("llama").fingerprint
+
+
+def test_fingerprint_of_a_tokenizer_without_files_is_of_what_it_says():
+    """One that was read from a GGUF file, say."""
+    one, another = (
+        copy.copy(maker()) for maker in (tokenizers_made.byte_level, tokenizers_made.llama_legacy)
+    )
+    assert digest_tokenizer(one) == digest_tokenizer(one) != digest_tokenizer(another)
 
 
 def test_fingerprint_changes_with_the_dtype(load_tiny, directory):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import trio
 from trio_websocket import ConnectionClosed, WebSocketConnection, wrap_client_stream
@@ -65,7 +65,9 @@ class WireClient:
     async def receive_any(self) -> Message:
         while (event := self.connection.next_event()) is None:
             if self._taken:  # one message for all frames that came together, as clients must
-                await self.send(Ack(processed=tuple(self._taken.items())))
+                # A server that has closed wants no ack, but what it said before is still to be read.
+                with suppress(ConnectionClosed):
+                    await self.send(Ack(processed=tuple(self._taken.items())))
                 self._taken = {}
             self.connection.receive_data(await self.websocket.get_message())
             self.messages += 1

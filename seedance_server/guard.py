@@ -11,6 +11,8 @@ It must not know what the bytes mean: no WebSocket, no HTTP.
 from __future__ import annotations
 
 import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import trio
 from attrs import define, evolve, frozen
@@ -89,6 +91,7 @@ class GuardedStream(trio.abc.Stream):
         self._allowance_at = trio.current_time()
         self._aborted = False
         self._sending = False
+        self._gathered: bytearray | None = None
         self._counts = GuardStatistics()
         self.heard_s = self._allowance_at
 
@@ -165,6 +168,9 @@ class GuardedStream(trio.abc.Stream):
         """Sends everything in time; if cancelled or late, the connection is closed and no byte follows."""
         if self._aborted:
             raise trio.BrokenResourceError("the connection was aborted")
+        if self._gathered is not None:
+            self._gathered += data
+            return
         done = False
         self._sending = True
         try:
@@ -180,6 +186,22 @@ class GuardedStream(trio.abc.Stream):
         if not done:
             await self._trip("send_timeout_s")
         self._counts.sent_bytes += len(data)
+
+    @asynccontextmanager
+    async def together(self) -> AsyncIterator[None]:
+        """What is sent in the block, by whomever, leaves at its end: in one go, as `send_all` sends it.
+
+        Raises:
+            trio.BrokenResourceError, trio.ClosedResourceError: As from `send_all`.
+        """
+        assert self._gathered is None, "not within itself"  # noqa: S101
+        self._gathered = bytearray()
+        try:
+            yield
+        finally:
+            gathered, self._gathered = self._gathered, None
+            if gathered:
+                await self.send_all(gathered)
 
     def let_stand(self, timeout_s: float | None) -> None:
         """From now on the peer may read nothing for so long; None: for as long as at first.

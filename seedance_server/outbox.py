@@ -25,6 +25,8 @@ __all__ = ["Batch", "Outbox", "frame_size", "logprobs_size"]
 
 _FRAME_OVERHEAD_BYTES = 48
 """What a frame costs beside its text: ids, offset, tags. An upper bound for protobuf."""
+_ANSWERS_TOGETHER = 16
+"""Answers that leave together: to write each by itself was a third of what a request took in a burst."""
 _LOGPROB_OVERHEAD_BYTES = 24
 """The same for a log probability beside its text."""
 
@@ -76,7 +78,7 @@ class _Waiter:
 
 @frozen
 class Batch:
-    """Messages that leave together as one WebSocket message: one answer, or any number of frames."""
+    """Messages that leave together: frames as one WebSocket message, answers as one each."""
 
     messages: tuple[ServerMessage, ...]
     has_frames: bool
@@ -204,10 +206,12 @@ class Outbox:
             await self._news.wait()
         await trio.lowlevel.checkpoint_if_cancelled()
         first = self._entries.popleft()
-        if not first.is_frame:
-            self._waiting_control -= 1
-            return Batch((first.message,), False, ())
         taken = [first]
+        if not first.is_frame:
+            while self._entries and not self._entries[0].is_frame and len(taken) < _ANSWERS_TOGETHER:
+                taken.append(self._entries.popleft())
+            self._waiting_control -= len(taken)
+            return Batch(tuple(entry.message for entry in taken), False, ())
         size = first.size_bytes
         while self._entries and self._entries[0].is_frame:
             if size + self._entries[0].size_bytes > min(self._batch_bytes, at_most_bytes):

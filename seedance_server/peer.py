@@ -338,7 +338,7 @@ class Peer:
                 if batch.has_frames:  # an answer waits behind frames, never for bandwidth of its own
                     await self._wait_for_bandwidth()
                 await self._send(batch)
-        except ConnectionClosed:
+        except (ConnectionClosed, trio.BrokenResourceError, trio.ClosedResourceError):
             self._end(_GONE)
         except LocalProtocolError as error:
             _log.error("can't encode", session=self._session_id, exc_info=error)
@@ -348,9 +348,17 @@ class Peer:
             written.set()
 
     async def _send(self, batch: Batch) -> None:
-        for payload in self._encode(batch.messages):
-            await self._websocket.send_message(payload)
-            self._account.charge_bytes(len(payload))
+        if batch.has_frames:
+            payloads = self._encode(batch.messages)
+        else:
+            payloads = [self._connection.send(answer) for answer in batch.messages]
+        if len(payloads) == 1:
+            await self._websocket.send_message(payloads[0])
+        else:
+            async with self._guard.together():
+                for payload in payloads:
+                    await self._websocket.send_message(payload)
+        self._account.charge_bytes(sum(map(len, payloads)))
         batch.written()
 
     async def _wait_for_bandwidth(self) -> None:

@@ -115,6 +115,39 @@ async def test_guard_lets_nothing_follow_a_cancelled_send() -> None:
         await theirs.send_all(b"z")
 
 
+async def test_guard_sends_together_what_is_said_in_one_block() -> None:
+    """Whoever says it: in one go, bounded like any other send."""
+    ours, theirs = trio.testing.lockstep_stream_pair()
+    guard = GuardedStream(ours, limits())
+    async with trio.open_nursery() as nursery:
+
+        async def speak() -> None:
+            async with guard.together():
+                await guard.send_all(b"one ")
+                async with trio.open_nursery() as others:
+                    others.start_soon(guard.send_all, b"two ")
+                await guard.send_all(b"three")
+
+        nursery.start_soon(speak)
+        assert await theirs.receive_some(100) == b"one two three"
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(guard.send_all, b"four")
+        assert await theirs.receive_some(100) == b"four"
+
+
+async def test_guard_lets_nothing_follow_a_cancelled_block() -> None:
+    """As with a single send: what was gathered doesn't leave in part."""
+    guard, client = guarded()
+    with trio.CancelScope() as scope:
+        async with guard.together():
+            await guard.send_all(b"one")
+            scope.cancel()
+            await trio.lowlevel.checkpoint()
+    with pytest.raises(trio.BrokenResourceError):
+        await guard.send_all(b"two")
+    assert await client.receive_some() == b""
+
+
 async def test_guard_cuts_a_peer_that_does_not_read(autojump_clock) -> None:
     """A send completes in time or ends the connection."""
     ours, _theirs = trio.testing.lockstep_stream_pair()

@@ -118,3 +118,20 @@ def test_frame_size_counts_bytes_not_characters() -> None:
         logprobs=(TokenLogprob(token_id=1, text="ab", logprob=-1.0, top=((1, "ab", -1.0),)),),
     )
     assert frame_size(with_top) - frame_size(delta("")) >= 2 * (2 + 16)
+
+
+async def test_outbox_hands_out_answers_together() -> None:
+    """Whoever writes them does it in one go; a bounded number, and never past a frame."""
+    box = outbox(control_messages=100)
+    for number in range(20):
+        box.put_control(GoAway(reason=str(number)))
+    await box.put_frame(delta())
+    box.put_control(GoAway(reason="last"))
+    batches = [await box.take() for _ in range(4)]
+    assert [len(batch.messages) for batch in batches] == [16, 4, 1, 1]
+    assert [batch.has_frames for batch in batches] == [False, False, True, False]
+    assert [answer.reason for answer in batches[0].messages + batches[1].messages] == list(
+        map(str, range(20))
+    )
+    for number in range(100):  # those that were taken make room
+        box.put_control(GoAway(reason=str(number)))

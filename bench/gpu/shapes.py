@@ -103,7 +103,7 @@ def make_model(name: str, config: Any, device: torch.device, dtype: torch.dtype)
     torch.manual_seed(0)
     with torch.device(device):
         model = AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
-    geometry = probe_model(model)
+    geometry = probe_model(model).geometry
     # Answers are thrown away; what isn't in a vocabulary is decoded to nothing.
     plain = Tokenizer(models.BPE())
     plain.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

@@ -10,6 +10,7 @@ from typing import Any, Protocol, Unpack
 
 from seedance_server.engine.candidates import BlockPasses, Passes
 from seedance_server.engine.kv_cache import CacheOptions, KvCache, KvGeometry
+from seedance_server.engine.model_probe import Probed
 from seedance_server.engine.own_memory import own_weights
 from seedance_server.engine.progress import Progress, silent
 
@@ -33,10 +34,15 @@ class Backend(Protocol):
     passes: Passes
     graph_obstacle: str | None
 
-    def adopt(self, model: Any, progress: Progress = silent) -> None:
-        """Swap those modules of the model that this backend computes itself; called once, after the probe.
+    def adopt(self, model: Any, probed: Probed, progress: Progress = silent) -> None:
+        """Swap those modules of the model that this backend computes itself; called once.
 
         Afterwards no weight is a view of the checkpoint's mapping.
+
+        Args:
+            model: Its stock modules compute what the probe saw.
+            probed: What that was.
+            progress: Told of each stage.
         """
 
     def open_cache(self, geometry: KvGeometry, **options: Unpack[CacheOptions]) -> KvCache:
@@ -53,7 +59,7 @@ class TorchBackend:
     def __init__(self) -> None:
         self.passes: Passes = BlockPasses()
 
-    def adopt(self, model: Any, progress: Progress = silent) -> None:
+    def adopt(self, model: Any, probed: Probed, progress: Progress = silent) -> None:  # noqa: ARG002
         """Nothing to swap; but weights that the page cache may drop would be read a small page at a time."""
         progress("taking its weights into memory")
         own_weights(model)

@@ -197,12 +197,12 @@ class _Loading:
         weights_digest = digest_weights(model, self._progress)
         self._progress("checking that its attention is ours")
         try:
-            geometry = probe_model(model)
+            probed = probe_model(model)
         except UnsupportedAttention as error:
             raise UnsupportedModel(self._path, str(error)) from error
         vocab_size = model.get_output_embeddings().weight.shape[0]
         try:
-            backend.adopt(model, self._progress)  # from here on its weights may be elsewhere
+            backend.adopt(model, probed, self._progress)  # from here on its weights may be elsewhere
         except MemoryError as error:
             raise InsufficientMemory(self._weight_bytes(), None) from error
         eos_token_ids = _eos_token_ids(model, tokenizer)
@@ -220,7 +220,7 @@ class _Loading:
             eos_token_ids=eos_token_ids,
             context_length=context_length,
             vocab_size=vocab_size,
-            geometry=geometry,
+            geometry=probed.geometry,
             constraints=constraints,
             backend=backend,
             computing=computing,

@@ -9,16 +9,17 @@ the way (one call per layer, its shapes, its window) is the geometry of the KV c
 It knows the model as a callable, and nothing of files.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-from attrs import define, field
+from attrs import define, field, frozen
 from torch.nn.functional import scaled_dot_product_attention
 
 from seedance_server.engine.attention import STEP_ARGUMENT, UnsupportedAttention, use_packed_attention
 from seedance_server.engine.kv_cache import KvGeometry
 
-__all__ = ["PromptRecorder", "probe_model", "probe_prompts"]
+__all__ = ["Probed", "PromptRecorder", "packed_logits", "probe_model", "probe_prompts"]
 
 _LENGTHS = (24, 9)
 """Tokens of the two prompts: odd and even, unequal, and short, since large models pay for each."""
@@ -31,15 +32,30 @@ attends to the wrong rows gives 0.3 and more."""
 _KNOWN_LAYERS = {"full_attention", "sliding_attention"}
 
 
+@frozen(eq=False)
+class Probed:
+    """What was seen of a model that passed.
+
+    Attributes:
+        geometry: What its layers keep per token.
+        prompts: Token ids of each prompt.
+        logits: Of all their rows, side by side, but the first.
+    """
+
+    geometry: KvGeometry
+    prompts: list[torch.Tensor]
+    logits: torch.Tensor
+
+
 @torch.inference_mode()
-def probe_model(model: Any) -> KvGeometry:
+def probe_model(model: Any) -> Probed:
     """Switch ``model`` to our attention for good, if that gives the same logits.
 
     Args:
         model: A Transformers causal language model in its final dtype and place.
 
     Returns:
-        What its layers keep per token.
+        What was seen, for whoever computes the same by other means.
 
     Raises:
         UnsupportedAttention: The model can't be run by this engine.
@@ -54,15 +70,8 @@ def probe_model(model: Any) -> KvGeometry:
 
     use_packed_attention(model)
     step = PromptRecorder(lengths)
-    rows = torch.arange(sum(lengths), device=model.device)
     try:
-        packed = model(
-            input_ids=torch.cat(prompts)[None],
-            position_ids=torch.cat([torch.arange(n, device=model.device) for n in lengths])[None],
-            use_cache=False,
-            logits_to_keep=rows[1:],
-            **{STEP_ARGUMENT: step},
-        ).logits[0]
+        packed = packed_logits(model, prompts, step)
     except TypeError as error:
         raise UnsupportedAttention(f"its forward call refuses packed rows: {error}") from error
     geometry = step.geometry(config)
@@ -73,7 +82,27 @@ def probe_model(model: Any) -> KvGeometry:
     distance = float((packed.float() - expected).norm() / expected.norm())
     if not distance <= tolerance:  # NaN included
         raise UnsupportedAttention(f"its logits are off by {distance:.1%} under packed attention")
-    return geometry
+    return Probed(geometry, prompts, packed)
+
+
+def packed_logits(model: Any, prompts: Sequence[torch.Tensor], step: object) -> torch.Tensor:
+    """Logits of all rows of the prompts, side by side, but the first.
+
+    Args:
+        model: One that is switched to packed attention.
+        prompts: Token ids of each.
+        step: An `AttentionStep` over these rows.
+    """
+    ids = torch.cat(list(prompts))
+    positions = torch.cat([torch.arange(len(prompt), device=ids.device) for prompt in prompts])
+    logits: torch.Tensor = model(
+        input_ids=ids[None],
+        position_ids=positions[None],
+        use_cache=False,
+        logits_to_keep=torch.arange(1, len(ids), device=ids.device),
+        **{STEP_ARGUMENT: step},
+    ).logits[0]
+    return logits
 
 
 def probe_prompts(model: Any) -> list[torch.Tensor]:

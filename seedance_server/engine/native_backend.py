@@ -30,7 +30,7 @@ from seedance_server.engine.kernels.linear import PackedLinear
 from seedance_server.engine.kernels.sampling import block_weights, can_read, copy_rows
 from seedance_server.engine.kernels.weight_memory import WeightMemory
 from seedance_server.engine.kv_cache import CacheOptions, KvGeometry
-from seedance_server.engine.model_probe import PromptRecorder, probe_prompts
+from seedance_server.engine.model_probe import Probed, packed_logits
 from seedance_server.engine.native_cache import NativeKvCache, NativeKvStep
 from seedance_server.engine.native_decoder import (
     PACKING,
@@ -88,26 +88,24 @@ class NativeBackend(TorchBackend):
         self._decoder: DecoderWeights | None = None
 
     @torch.inference_mode()
-    def adopt(self, model: Any, progress: Progress = silent) -> None:
+    def adopt(self, model: Any, probed: Probed, progress: Progress = silent) -> None:
         """Take over what the kernels compute, and prove it. An original is let go of once it is packed.
 
         Raises:
             KernelsUnavailable: The logits aren't the stock modules'. The model is of no use any more.
         """
-        prompts = probe_prompts(model)
-        recorder = PromptRecorder(tuple(map(len, prompts)))
-        expected = _logits(model, prompts, recorder).float()
-        geometry = recorder.geometry(model.config.get_text_config(decoder=True))
         if find_decoder_obstacle(model) is None:
             rotaries = RotaryTables.of(model)
-            self._decoder = pack_decoder(model, geometry.windows, self._memory, progress)
+            self._decoder = pack_decoder(model, probed.geometry.windows, self._memory, progress)
             model.forward = _NativeForward(self._passes, rotaries)
         else:
             progress(PACKING)
             _swap_linears(model, self._memory)
             own_weights(model)
         progress("comparing what the native kernels compute with the model's own")
-        found = _logits(model, prompts, self._probe_step(geometry, prompts)).float()
+        expected = probed.logits.float()
+        step = self._probe_step(probed.geometry, probed.prompts)
+        found = packed_logits(model, probed.prompts, step).float()
         distance = float((found - expected).norm() / expected.norm())
         if not distance <= self._tolerance:  # NaN included
             raise KernelsUnavailable(f"the model's logits are off by {distance:.1%}")
@@ -201,19 +199,6 @@ class _NativeForward:
         logits, maxima = step.cache.decoder.run(step.rows, input_ids[0], logits_to_keep, tables)
         self.passes.keep(logits, maxima)
         return _Output(logits[None])
-
-
-def _logits(model: Any, prompts: list[Tensor], step: object) -> Tensor:
-    """Of all rows of the packed prompts but the first, as the probe wants them."""
-    ids = torch.cat(prompts)
-    logits: Tensor = model(
-        input_ids=ids[None],
-        position_ids=torch.cat([torch.arange(len(prompt)) for prompt in prompts])[None],
-        use_cache=False,
-        logits_to_keep=torch.arange(1, len(ids)),
-        **{STEP_ARGUMENT: step},
-    ).logits[0]
-    return logits
 
 
 def _swap_linears(model: Any, memory: WeightMemory) -> None:

@@ -3,6 +3,7 @@ import torch
 
 from seedance_server.engine.backend import TorchBackend
 from seedance_server.engine.kv_cache import KvGeometry
+from seedance_server.engine.model_probe import Probed
 from seedance_server.engine.streams import CpuStreams
 
 
@@ -13,9 +14,10 @@ def backend():
 
 def test_torch_backend_leaves_the_model_as_it_is(backend, load_tiny):
     """The twin that others are tested against computes with the stock modules."""
-    model = load_tiny("llama").model
+    loaded = load_tiny("llama")
+    model = loaded.model
     modules = list(model.modules())
-    backend.adopt(model)
+    backend.adopt(model, Probed(loaded.geometry, [], torch.empty(0)))
     assert all(one is other for one, other in zip(modules, model.modules(), strict=True))
 
 

@@ -45,7 +45,7 @@ SHAPE = {
 def test_probe_accepts_the_models_that_we_promise_to_run(kind, dtype, tiny_directory):
     """Rounding is no reason to refuse a model, in either dtype."""
     model = AutoModelForCausalLM.from_pretrained(tiny_directory(kind), dtype=dtype).eval()
-    geometry = probe_model(model)
+    geometry = probe_model(model).geometry
     windows = (SLIDING_WINDOW, None) * 2 if kind == "gemma3" else (None, None)
     assert (geometry.windows, geometry.heads, geometry.dtype) == (windows, 2, dtype)
     assert (geometry.key_dim, geometry.value_dim) == (16, 16)
@@ -60,7 +60,7 @@ def test_probe_accepts_the_models_that_we_promise_to_run(kind, dtype, tiny_direc
 )
 def test_probe_sees_what_a_model_asks_for_without_knowing_its_name(model_class, config, windows):
     """Geometry is observed, so an architecture that we never heard of works if it is ordinary."""
-    assert probe_model(model_class(config).eval()).windows == windows
+    assert probe_model(model_class(config).eval()).geometry.windows == windows
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_architecture_answers_as_generate_does(kind):
         eos_token_ids=frozenset(),
         context_length=200,
         vocab_size=384,
-        geometry=probe_model(model),
+        geometry=probe_model(model).geometry,
         constraints=Constraints(None, 384, ()),
         backend=TorchBackend(),
         fingerprint=b"",

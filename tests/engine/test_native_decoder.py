@@ -18,8 +18,8 @@ from transformers import (
 )
 
 from seedance_server.engine.kernels.library import KernelsMissing, open_library
-from seedance_server.engine.model_probe import PromptRecorder, probe_model, probe_prompts
-from seedance_server.engine.native_backend import NativeBackend, _logits
+from seedance_server.engine.model_probe import packed_logits, probe_model
+from seedance_server.engine.native_backend import NativeBackend
 from seedance_server.engine.native_decoder import RotaryTables, find_decoder_obstacle
 
 SHAPE = {
@@ -79,19 +79,17 @@ def test_model_gives_the_logits_of_its_stock_modules(name):
         pytest.skip(str(missing))
     model = _model(name)
     exact = _model(name).float()
-    geometry = [probe_model(each) for each in (exact, model)][1]
-    prompts = probe_prompts(model)
-    expected = _logits(exact, prompts, PromptRecorder(tuple(map(len, prompts))))
-    stock = _logits(model, prompts, PromptRecorder(tuple(map(len, prompts)))).float()
+    expected, probed = probe_model(exact).logits, probe_model(model)
     assert find_decoder_obstacle(model) is None
     backend = NativeBackend()
-    backend.adopt(model)
-    found = _logits(model, prompts, backend._probe_step(geometry, prompts)).float()
+    backend.adopt(model, probed)
+    step = backend._probe_step(probed.geometry, probed.prompts)
+    found = packed_logits(model, probed.prompts, step).float()
 
     def distance(one):
         return float((one - expected).norm() / expected.norm())
 
-    assert distance(found) <= max(0.02, 1.2 * distance(stock))
+    assert distance(found) <= max(0.02, 1.2 * distance(probed.logits.float()))
 
 
 @pytest.mark.parametrize(

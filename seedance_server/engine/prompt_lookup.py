@@ -2,16 +2,16 @@
 
 Code, lists and quotations repeat what stands above them; a story does so less. Three things are guessed from:
 
-- the place whose tokens agree longest with the last ones, found as zlib finds its matches, by a chain of
-  places for each pair of tokens; failing that, the last place of the last token alone;
+- the last place of the last three tokens; failing that, of the last two, or of the last one alone;
 - the text that went along so far, after one or a few tokens that differ: lists and edited text go on as
   before behind a new word;
 - what stood instead, when that text last had the token that it has now: a name or a number that has changed
   changes again.
 
-How likely a guess is depends on its kind: how long the agreement is, whether other places go on alike. Of
-each kind it is counted how often it was right in this answer, for every token, whether or not the guess was
-ever run: nothing has to be tried to be known. The likeliest guess is the one that is made.
+How likely a guess is depends on its kind: how long the agreement is, and whether that place went on as the
+one before it did. Of each kind it is counted how often it was right in this answer, for every token, whether
+or not the guess was ever run: nothing has to be tried to be known. The likeliest guess is the one that is
+made.
 
 The invariant: a guess is only ever a guess. It changes how many tokens a step may bring, never which. Pure
 Python; it knows neither model nor batch, nor what a guess costs.
@@ -23,30 +23,30 @@ from attrs import frozen
 
 __all__ = ["PromptLookup"]
 
-_PLACES = 8  # of the same pair that are looked at
+_RUNS = (3, 2, 1)  # of tokens, whose last place is known
 _LONGEST = 16  # agreement that is looked for, in tokens
 _BOUNDS = (1, 2, 3, 5, 8, 15)  # of agreement: between two of them it is of one kind
-_SURE = 3  # tokens of agreement above which a quotation goes on without looking for another one
+_SURE = 8  # tokens of agreement above which a quotation goes on without looking for another one
 _BACK = 8  # tokens of the text that goes along that are compared with the last ones
 _LOOKBACK = 8192  # tokens of a prompt that are looked at, so that a long one costs no more; picked
 _WARM = 64  # the last ones of the prompt, from which on it is known what goes along
-_AT_ONCE = 1024  # tokens that one call reads: about a millisecond
-_WEIGHT = 3.0  # counts that each kind begins with; picked
-_MEMORY = 0.97  # of the counts at each new one, for a text may change its ways; picked
+_AT_ONCE = 512  # tokens that one call reads: some 0.7 ms
+_WEIGHT = 5.0  # counts that each kind begins with; picked
+_MEMORY = 0.9  # of the counts at each new one, for a text may change its ways; picked
 _LEAST_CHANCE = 0.05  # of a guess: less isn't worth looking for
 
 _Kind = tuple[str, int, int]
 
 _AGAIN = (
-    (0.31, 0.31, 0.31),
-    (0.41, 0.19, 0.89),
-    (0.63, 0.31, 0.82),
-    (0.70, 0.60, 0.95),
-    (0.88, 0.65, 0.96),
-    (0.92, 0.87, 0.99),
-    (0.97, 0.94, 0.995),
+    (0.32, 0.12, 0.57),
+    (0.57, 0.17, 0.83),
+    (0.71, 0.11, 0.94),
+    (0.70, 0.24, 0.96),
+    (0.78, 0.18, 0.97),
+    (0.95, 0.40, 0.99),
+    (0.96, 0.69, 0.995),
 )
-_ALONG = ((0.02, 0.02), (0.06, 0.28), (0.40, 0.40), (0.40, 0.62), (0.50, 0.98))
+_ALONG = ((0.03, 0.03), (0.08, 0.47), (0.26, 0.59), (0.57, 0.79), (0.57, 0.98))
 _INSTEAD = ((0.06,),)
 _USUAL: dict[_Kind, float] = {
     (name, first, second): chance
@@ -54,9 +54,12 @@ _USUAL: dict[_Kind, float] = {
     for first, chances in enumerate(table)
     for second, chance in enumerate(chances)
 }
-"""How often a guess of each kind is right: by how long the agreement is and whether no other, not every or
-every place goes on alike; by how many of the last tokens agree with the text that goes along, and whether the
-very last does. Counted in 49 answers of Gemma 3 270M to prompts of twelve sorts, smoothed by hand."""
+"""How often a guess of each kind is right: by how long the agreement is, and whether the place is the first,
+goes on otherwise than the one before it, or alike; by how many of the last tokens agree with the text that
+goes along, and whether the very last does. Counted in 52 answers of Gemma 3 270M to prompts that no benchmark
+asks; 51 others bore it out (bench/README.md)."""
+
+_ONCE, _CHANGED, _SAME = range(3)
 
 
 @frozen
@@ -79,9 +82,7 @@ class PromptLookup:
         self._tokens: list[int] = []
         self._skipped = -1  # tokens before them; below 0 as long as nothing was read
         self._answer = 0  # the first token whose guess is counted
-        self._behind_pair: dict[tuple[int, int], int] = {}  # the index behind its last place
-        self._behind_token: dict[int, int] = {}
-        self._earlier: dict[int, int] = {}  # from such an index of a pair to the one before
+        self._places: dict[tuple[int, ...], tuple[int, int]] = {}  # of a run: what is behind it, and how
         self._along: int | None = None  # the index of the text that goes along, for the next token
         self._instead: dict[int, int] = {}
         self._counts: dict[_Kind, tuple[float, float]] = {}
@@ -123,14 +124,12 @@ class PromptLookup:
             index = len(self._tokens)
             if index >= self._answer - _WARM:
                 self._judge(token_id, counted=index >= self._answer)
-            if index > 0:
-                last = self._tokens[-1]
-                self._behind_token[last] = index
-            if index > 1:
-                pair = (self._tokens[-2], last)
-                if (earlier := self._behind_pair.get(pair)) is not None:
-                    self._earlier[index] = earlier
-                self._behind_pair[pair] = index
+            for run in self._last_runs():
+                if (before := self._places.get(run)) is None:
+                    way = _ONCE
+                else:
+                    way = _SAME if self._tokens[before[0]] == token_id else _CHANGED
+                self._places[run] = index, way
             self._tokens.append(token_id)
         return self._skipped + len(self._tokens) == len(token_ids)
 
@@ -185,26 +184,20 @@ class PromptLookup:
     def _repetition(self) -> _Candidate | None:
         """What followed where the last tokens stood before."""
         tokens, end = self._tokens, len(self._tokens)
-        place = self._behind_pair.get((tokens[-2], tokens[-1])) if end > 1 else None
-        if place is None:
-            place = self._behind_token.get(tokens[-1])
-            return None if place is None else _Candidate(tokens[place], place, ("again", 0, 0))
-        longest, start = 0, place
-        nexts: list[int] = []
-        while place is not None and len(nexts) < _PLACES:
-            nexts.append(tokens[place])
-            agreement = 2
-            while (
-                agreement < min(place, _LONGEST)
-                and tokens[place - agreement - 1] == tokens[end - agreement - 1]
-            ):
-                agreement += 1
-            if agreement > longest:
-                longest, start = agreement, place
-            place = self._earlier.get(place)
-        alike = nexts.count(tokens[start]) == len(nexts)
-        kind = ("again", _length(longest), 0 if len(nexts) == 1 else 1 + alike)
-        return _Candidate(tokens[start], start, kind, longest)
+        run = next((run for run in self._last_runs() if run in self._places), None)
+        if run is None:
+            return None
+        place, way = self._places[run]
+        agreement = len(run)
+        while (
+            agreement < min(place, _LONGEST) and tokens[place - agreement - 1] == tokens[end - agreement - 1]
+        ):
+            agreement += 1
+        return _Candidate(tokens[place], place, ("again", _length(agreement), way), agreement)
+
+    def _last_runs(self) -> list[tuple[int, ...]]:
+        tokens = self._tokens
+        return [tuple(tokens[-length:]) for length in _RUNS if length <= len(tokens)]
 
 
 def _length(agreement: int) -> int:

@@ -26,8 +26,17 @@ def _propose(token_ids, most=7):
     ],
 )
 def test_lookup_proposes_what_followed_where_the_last_tokens_stood(token_ids, most, expected):
-    """The longest agreement counts, of several the latest; what repeats goes on beyond the end."""
+    """Where they stood last, unless a text went along till here; what repeats goes on beyond the end."""
     assert _propose(token_ids, most) == expected
+
+
+def test_lookup_trusts_most_what_went_on_alike_and_least_what_went_on_otherwise():
+    """A place that didn't go on as the one before it did is hardly worth a row."""
+    once = [1, 2, 3, 4, 90, 1, 2, 3]
+    same = [1, 2, 3, 4, 90, 1, 2, 3, 4, 91, 1, 2, 3]
+    changed = [1, 2, 3, 4, 90, 1, 2, 3, 5, 91, 1, 2, 3]
+    low, usual, high = [PromptLookup().propose(each, 1)[0][1] for each in (changed, once, same)]
+    assert 2 * low < usual < high
 
 
 def test_lookup_goes_on_behind_a_word_that_is_new():
@@ -76,7 +85,7 @@ def test_lookup_reads_a_long_prompt_in_parts_and_looks_at_its_end_only():
     while not lookup.propose([*prompt, 19_998], 1):
         calls += 1
         assert calls < 20
-    assert calls == 7
+    assert calls == 15
     assert lookup.propose([*prompt, 19_998, 1, 2], 1)[0][0] == 19_998  # not the 3, which is too far back
 
 

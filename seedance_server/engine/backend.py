@@ -2,17 +2,18 @@
 
 `TorchBackend` runs everywhere and is the twin that any other backend is tested against. A backend is chosen
 once, when the model is loaded, and every engine over that model asks it for its cache (and with it for the
-attention over it) and for the sampler's passes over whole rows of logits; the model's own modules it may
+attention over it) and for the sampler; the model's own modules it may
 swap. The invariant: which backend runs changes rounding and speed, never what is computed.
 """
 
 from typing import Any, Protocol, Unpack
 
-from seedance_server.engine.candidates import BlockPasses, Passes
 from seedance_server.engine.kv_cache import CacheOptions, KvCache, KvGeometry
 from seedance_server.engine.model_probe import Probed
 from seedance_server.engine.own_memory import own_weights
 from seedance_server.engine.progress import Progress, silent
+from seedance_server.engine.sampler import Sampler
+from seedance_server.engine.streams import Streams
 
 __all__ = ["Backend", "TorchBackend"]
 
@@ -24,14 +25,12 @@ class Backend(Protocol):
         name: One word for logs and for the model's fingerprint: results may round otherwise.
         least_rows: Fewest rows that one of its products may be given and still round each row as it would
             among many; the runner pads to it.
-        passes: Reads whole rows of logits for the sampler, above all those that the model returned last.
         graph_obstacle: Why its steps can't be recorded (see `decode_graphs.py`), in a few words; None if they
             can, as far as the backend is concerned.
     """
 
     name: str
     least_rows: int
-    passes: Passes
     graph_obstacle: str | None
 
     def adopt(self, model: Any, probed: Probed, progress: Progress = silent) -> None:
@@ -48,6 +47,9 @@ class Backend(Protocol):
     def open_cache(self, geometry: KvGeometry, **options: Unpack[CacheOptions]) -> KvCache:
         """A cache whose steps attend with this backend's attention; see `KvCache`."""
 
+    def open_sampler(self, vocab_size: int, streams: Streams) -> Sampler:
+        """What chooses tokens, above all from the logits that the model returned last."""
+
 
 class TorchBackend:
     """Torch alone, on any device: the stock modules, scaled dot products over gathered blocks."""
@@ -55,9 +57,6 @@ class TorchBackend:
     name = "torch"
     least_rows = 2  # for one row libraries switch to a matrix-vector kernel, which rounds otherwise
     graph_obstacle: str | None = None
-
-    def __init__(self) -> None:
-        self.passes: Passes = BlockPasses()
 
     def adopt(self, model: Any, probed: Probed, progress: Progress = silent) -> None:  # noqa: ARG002
         """Nothing to swap; but weights that the page cache may drop would be read a small page at a time."""
@@ -67,3 +66,7 @@ class TorchBackend:
     def open_cache(self, geometry: KvGeometry, **options: Unpack[CacheOptions]) -> KvCache:
         """The cache as it is."""
         return KvCache(geometry, **options)
+
+    def open_sampler(self, vocab_size: int, streams: Streams) -> Sampler:
+        """The sampler as it is."""
+        return Sampler(vocab_size, streams=streams)

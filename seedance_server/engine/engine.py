@@ -34,7 +34,7 @@ from seedance_server.engine.model_loader import LoadedModel
 from seedance_server.engine.model_runner import open_runner
 from seedance_server.engine.pool_size import describe_pool, pool_blocks
 from seedance_server.engine.prefill_budget import PrefillBudget
-from seedance_server.engine.sampler import SampledTokens, Sampler
+from seedance_server.engine.sampler import SampledTokens
 from seedance_server.engine.sampling_params import SamplingParams
 from seedance_server.engine.sampling_rows import sampling_rows
 from seedance_server.engine.scheduler import Scheduler
@@ -105,7 +105,7 @@ class Engine:
         self._runner = open_runner(
             model, config, self._streams, blocks=self._pool.total, context=self.context_length
         )
-        self._sampler = Sampler(model.vocab_size, model.backend.passes, self._streams)
+        self._sampler = model.backend.open_sampler(model.vocab_size, self._streams)
         self._prefill_budget = PrefillBudget(
             config.prefill_budget_tokens,
             None if config.itl_budget_ms is None else config.itl_budget_ms / 1000,

@@ -6,7 +6,6 @@ the stock modules around them stay. Every kernel adds in one fixed order, so a r
 the rows beside it, down to a single one. What was taken over is proved by its logits before it serves.
 """
 
-from collections.abc import Sequence as Series
 from typing import Any, Unpack
 
 import torch
@@ -15,7 +14,6 @@ from torch import Tensor, nn
 
 from seedance_server.engine.attention import STEP_ARGUMENT
 from seedance_server.engine.backend import TorchBackend
-from seedance_server.engine.candidates import BLOCK_TOKENS, BlockPasses
 from seedance_server.engine.config import QuantizeName
 from seedance_server.engine.errors import KernelsUnavailable
 from seedance_server.engine.kernels.attention import PagedRows
@@ -27,7 +25,6 @@ from seedance_server.engine.kernels.library import (
     open_library,
 )
 from seedance_server.engine.kernels.linear import PackedLinear
-from seedance_server.engine.kernels.sampling import block_weights, can_read, copy_rows
 from seedance_server.engine.kernels.weight_memory import WeightMemory
 from seedance_server.engine.kv_cache import CacheOptions, KvGeometry
 from seedance_server.engine.model_probe import Probed, packed_logits
@@ -38,13 +35,14 @@ from seedance_server.engine.native_decoder import (
     find_decoder_obstacle,
     pack_decoder,
 )
+from seedance_server.engine.native_sampler import HeadMaxima, NativeSampler
 from seedance_server.engine.own_memory import own_weights
 from seedance_server.engine.progress import Progress, silent
-from seedance_server.engine.streams import CpuStreams
+from seedance_server.engine.streams import CpuStreams, Streams
 
 __all__ = ["NATIVE_REVISION", "NativeBackend", "find_obstacle"]
 
-NATIVE_REVISION = 1
+NATIVE_REVISION = 2
 """To be raised with every change to how a kernel rounds: it is part of the model's fingerprint."""
 
 _TOLERANCES: dict[QuantizeName, float] = {"none": 0.1, "int8": 0.2}
@@ -81,8 +79,7 @@ class NativeBackend(TorchBackend):
     def __init__(self, quantize: QuantizeName = "none") -> None:
         super().__init__()
         self.name = f"native-{NATIVE_REVISION}" + ("" if quantize == "none" else f"-{quantize}")
-        self._passes = _NativePasses()
-        self.passes = self._passes
+        self._maxima = HeadMaxima()
         self._memory = WeightMemory(open_library(), bits=8 if quantize == "int8" else 16)
         self._tolerance = _TOLERANCES[quantize]
         self._decoder: DecoderWeights | None = None
@@ -97,7 +94,7 @@ class NativeBackend(TorchBackend):
         if find_decoder_obstacle(model) is None:
             rotaries = RotaryTables.of(model)
             self._decoder = pack_decoder(model, probed.geometry.windows, self._memory, progress)
-            model.forward = _NativeForward(self._passes, rotaries)
+            model.forward = _NativeForward(self._maxima, rotaries)
         else:
             progress(PACKING)
             _swap_linears(model, self._memory)
@@ -116,6 +113,10 @@ class NativeBackend(TorchBackend):
         if self._decoder is not None:
             cache.decoder = Decoder(self._decoder, cache.places, cache.pages)
         return cache
+
+    def open_sampler(self, vocab_size: int, streams: Streams) -> NativeSampler:  # noqa: ARG002 - there are none here
+        """A sampler on the kernels, which knows the maxima of the newest logits."""
+        return NativeSampler(vocab_size, self._maxima)
 
     def _probe_step(self, geometry: KvGeometry, prompts: list[Tensor]) -> NativeKvStep:
         """A small cache that holds the prompts side by side, in blocks that don't."""
@@ -136,41 +137,6 @@ class NativeBackend(TorchBackend):
         return NativeKvStep(cache, PagedRows.of(spans, tables, rings=[None] * groups, block_size=block_size))
 
 
-class _NativePasses(BlockPasses):
-    """Knows the maxima of the logits that were computed last: the head's product brings them along."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._address, self._known = -1, torch.empty(0)
-
-    def keep(self, logits: Tensor, maxima: Tensor) -> None:
-        """Remember the newest logits' maxima; both are overwritten together."""
-        self._address, self._known = logits.data_ptr(), maxima
-
-    def maxima(self, logits: Tensor) -> Tensor:
-        """See `Passes.maxima`."""
-        if logits.data_ptr() == self._address and len(logits) <= len(self._known):
-            return self._known[: len(logits)]
-        return super().maxima(logits)
-
-    def weights(self, logits: Tensor, rows: Series[int], peaks: Tensor, temperatures: Tensor) -> Tensor:
-        """See `Passes.weights`."""
-        if can_read(logits):
-            return block_weights(logits, torch.tensor(rows), peaks, temperatures)
-        return super().weights(logits, rows, peaks, temperatures)
-
-    def copy(
-        self, logits: Tensor, rows: Series[int], allowed: Series[Tensor | None]
-    ) -> tuple[Tensor, Tensor]:
-        """See `Passes.copy`."""
-        if not can_read(logits):
-            return super().copy(logits, rows, allowed)
-        copies = self._room_for_copies(logits, len(rows))
-        maxima = copies.new_empty(len(rows), -(-logits.shape[1] // BLOCK_TOKENS))
-        copy_rows(logits, torch.tensor(rows), allowed, copies, maxima)
-        return copies, maxima
-
-
 @frozen
 class _Output:
     """What a forward pass returns, as far as anybody asks."""
@@ -182,7 +148,7 @@ class _Output:
 class _NativeForward:
     """Stands in for the forward pass of a model that runs on the kernels as a whole."""
 
-    passes: _NativePasses
+    maxima: HeadMaxima
     rotaries: RotaryTables
 
     def __call__(
@@ -197,7 +163,7 @@ class _NativeForward:
         step: NativeKvStep = arguments[STEP_ARGUMENT]
         tables = self.rotaries.up_to(int(position_ids.max()))
         logits, maxima = step.cache.decoder.run(step.rows, input_ids[0], logits_to_keep, tables)
-        self.passes.keep(logits, maxima)
+        self.maxima.keep(logits, maxima)
         return _Output(logits[None])
 
 

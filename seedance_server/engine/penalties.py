@@ -1,12 +1,12 @@
 """Changes rows of logits by what their own sequences hold and their requests ask: penalties, biases, bans.
 
 The order is that of vLLM: repetition penalty, presence and frequency penalty, ``logit_bias``, bans. Each
-row's result depends on that row alone; each kind is applied to all rows at once. Costs O(prompt + output)
-per token for rows with a penalty, nothing for others; the choice of a token from the result is the business
-of `sampler.py`.
+row's result depends on that row alone; each kind is applied to all rows at once. Costs a few operations per
+token that prompt and output hold, for rows with a penalty; nothing for others. The choice of a token from the
+result is the business of `sampler.py`.
 """
 
-from collections import Counter
+from array import array
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from seedance_server.engine.sampling_params import SamplingParams
+from seedance_server.engine.token_history import TokenCounts
 
-__all__ = ["Adjusted", "adjust_logits", "is_adjusted"]
+__all__ = ["Adjusted", "adjust_logits", "is_adjusted", "is_penalised"]
 
 
 class Adjusted(Protocol):
@@ -26,27 +27,22 @@ class Adjusted(Protocol):
         """The request's parameters."""
 
     @property
-    def prompt_ids(self) -> Sequence[int]:
-        """Ids of the prompt; count for the repetition penalty only."""
-
-    @property
-    def output_ids(self) -> Sequence[int]:
-        """Ids generated so far; count for all three penalties."""
+    def counts(self) -> TokenCounts | None:
+        """Its tokens: the prompt's count for the repetition penalty only. Needed where `is_penalised`."""
 
     @property
     def banned_ids(self) -> Sequence[int]:
         """Ids that can't be chosen now, e.g. end tokens before ``min_tokens``."""
 
 
+def is_penalised(params: SamplingParams) -> bool:
+    """Whether a request has a penalty, so that its tokens must be counted."""
+    return params.repetition_penalty != 1 or bool(params.presence_penalty or params.frequency_penalty)
+
+
 def is_adjusted(params: SamplingParams, banned_ids: Sequence[int]) -> bool:
     """Whether `adjust_logits` would do anything."""
-    return bool(
-        params.repetition_penalty != 1
-        or params.presence_penalty
-        or params.frequency_penalty
-        or params.logit_bias
-        or banned_ids
-    )
+    return is_penalised(params) or bool(params.logit_bias or banned_ids)
 
 
 def adjust_logits(logits: Tensor, rows: Sequence[Adjusted], upload: Callable[[Tensor], Tensor]) -> Tensor:
@@ -63,17 +59,16 @@ def adjust_logits(logits: Tensor, rows: Sequence[Adjusted], upload: Callable[[Te
     flat = logits.view(-1)
     repeated, penalised, biased, banned = (_Places(logits.shape[1], upload) for _ in range(4))
     for line, row in enumerate(rows):
-        params, output_ids = row.params, row.output_ids
-        if params.repetition_penalty != 1:
-            repeated.add(line, {*row.prompt_ids, *output_ids}, params.repetition_penalty)
-        if (params.presence_penalty or params.frequency_penalty) and output_ids:
-            counts = Counter(output_ids)
-            presence, frequency = params.presence_penalty, params.frequency_penalty
-            penalised.add(line, counts, *(presence + frequency * times for times in counts.values()))
+        params, counts = row.params, row.counts
+        if counts is not None and params.repetition_penalty != 1:
+            repeated.add(line, counts.seen, torch.tensor(params.repetition_penalty))
+        if counts is not None and (params.presence_penalty or params.frequency_penalty):
+            times = _tensor(counts.times).double()
+            penalised.add(line, counts.said, times * params.frequency_penalty + params.presence_penalty)
         if params.logit_bias:
-            biased.add(line, params.logit_bias, *params.logit_bias.values())
+            biased.add(line, params.logit_bias, torch.tensor(list(params.logit_bias.values())))
         if row.banned_ids:
-            banned.add(line, row.banned_ids, 0.0)
+            banned.add(line, row.banned_ids, torch.tensor(0.0))
     seen_at, divisors = repeated.tensors()
     scores = flat[seen_at]
     flat[seen_at] = torch.where(scores < 0, scores * divisors, scores / divisors)
@@ -92,19 +87,20 @@ class _Places:
     def __init__(self, vocab_size: int, upload: Callable[[Tensor], Tensor]) -> None:
         self._vocab_size = vocab_size
         self._upload = upload
-        self._places: list[int] = []
-        self._numbers: list[float] = []
+        self._places = [torch.empty(0, dtype=torch.long)]
+        self._numbers = [torch.empty(0)]
 
-    def add(self, line: int, token_ids: Iterable[int], *numbers: float) -> None:
+    def add(self, line: int, token_ids: Iterable[int], numbers: Tensor) -> None:
         """Tokens of a line, and a number for each, or one for all."""
-        first = line * self._vocab_size
-        before = len(self._places)
-        self._places += [first + token_id for token_id in token_ids]
-        self._numbers += numbers * (len(self._places) - before) if len(numbers) == 1 else numbers
+        ids = _tensor(token_ids if isinstance(token_ids, array) else array("i", token_ids))
+        self._places.append(ids.long() + line * self._vocab_size)
+        self._numbers.append(numbers.float().expand(len(ids)))
 
     def tensors(self) -> tuple[Tensor, Tensor]:
         """Int64 places and float32 numbers."""
-        return (
-            self._upload(torch.tensor(self._places, dtype=torch.long)),
-            self._upload(torch.tensor(self._numbers, dtype=torch.float32)),
-        )
+        return self._upload(torch.cat(self._places)), self._upload(torch.cat(self._numbers))
+
+
+def _tensor(numbers: "array[int]") -> Tensor:
+    """The same memory; not to be kept, for an array that grows gives it away."""
+    return torch.frombuffer(numbers, dtype=torch.int32) if numbers else torch.empty(0, dtype=torch.int32)

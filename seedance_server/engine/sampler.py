@@ -23,9 +23,18 @@ from seedance_server.engine.penalties import adjust_logits, is_adjusted
 from seedance_server.engine.philox import uniform
 from seedance_server.engine.sampling_params import SamplingParams
 from seedance_server.engine.streams import CpuStreams, Streams
+from seedance_server.engine.token_history import TokenCounts
 from seedance_server.engine.truncation import Truncation, is_truncated
 
-__all__ = ["FAILED_ID", "RowLogprobs", "SampledTokens", "Sampler", "SamplingRow"]
+__all__ = [
+    "FAILED_ID",
+    "RowLogprobs",
+    "SampledTokens",
+    "Sampler",
+    "SamplingRow",
+    "nothing_left",
+    "unusable",
+]
 
 FAILED_ID = -1
 """Stands in `SampledTokens.ids` for a row that has an error."""
@@ -46,8 +55,7 @@ class SamplingRow:
         params: The request's parameters.
         seed: Signed 64-bit; the request's own or the engine's pick.
         position: Index of the token to be chosen in the output, from 0.
-        prompt_ids: Ids of the prompt.
-        output_ids: Ids generated so far.
+        counts: Of the tokens so far, where there is a penalty.
         banned_ids: Ids that can't be chosen now: the end tokens while fewer than ``min_tokens`` are out.
         allowed: Bool ``[vocab_size]``, the only ids that can, if the answer must have a certain form.
     """
@@ -55,8 +63,7 @@ class SamplingRow:
     params: SamplingParams
     seed: int
     position: int
-    prompt_ids: Sequence[int]
-    output_ids: Sequence[int]
+    counts: TokenCounts | None = None
     banned_ids: tuple[int, ...] = ()
     allowed: Tensor | None = field(default=None, eq=False, repr=False)
 
@@ -92,6 +99,16 @@ class SampledTokens:
     ids: list[int]
     logprobs: list[RowLogprobs | None]
     errors: list[NumericalError | None]
+
+
+def unusable(peak: float) -> NumericalError:
+    """What is wrong with a row whose highest logit is no finite number."""
+    return NumericalError(f"the highest logit is {peak}")
+
+
+def nothing_left() -> NumericalError:
+    """What is wrong with a row that its request leaves no token of."""
+    return NumericalError("penalties and bans leave no token to choose")
 
 
 class Sampler:
@@ -132,7 +149,7 @@ class Sampler:
             if math.isfinite(peak):
                 sound.append(index)
             else:
-                sampled.errors[index] = NumericalError(f"the highest logit is {peak}")
+                sampled.errors[index] = unusable(peak)
         adjusted = [i for i in sound if rows[i].is_adjusted]
         for start in range(0, len(adjusted), _COPIED_ROWS):
             some = adjusted[start : start + _COPIED_ROWS]
@@ -181,7 +198,7 @@ class Sampler:
         undecided: list[int] = []
         for line, index in owners.items():
             if not math.isfinite(lines.peaks[line]):
-                sampled.errors[index] = NumericalError("penalties and bans leave no token to choose")
+                sampled.errors[index] = nothing_left()
             elif rows[index].params.is_greedy:
                 sampled.ids[index] = lines.firsts[line]
             elif decided.get(line, True):

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from seedance_server.engine.batch import Chunk
 from seedance_server.engine.generation import Form
+from seedance_server.engine.penalties import is_penalised
 from seedance_server.engine.sampler import SamplingRow
 
 __all__ = ["sampling_rows"]
@@ -24,15 +25,16 @@ def sampling_rows(
         form: What the answer must be; then the chunk has no draft.
     """
     sequence = chunk.sequence
-    output_ids = [*sequence.output_ids, *chunk.draft]
+    params = sequence.request.params
     position = sequence.completion_tokens
     return [
         SamplingRow(
-            params=sequence.request.params,
+            params=params,
             seed=sequence.seed,
             position=position + ahead,
-            prompt_ids=sequence.request.prompt_ids,
-            output_ids=output_ids[: position + ahead] if chunk.draft else output_ids,
+            counts=sequence.history.counts(sequence.token_ids, chunk.draft[:ahead])
+            if is_penalised(params)
+            else None,
             banned_ids=banned_ids(ahead),
             allowed=None if form is None else form.allowed(),
         )

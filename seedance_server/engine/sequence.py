@@ -17,6 +17,7 @@ from seedance_server.engine.errors import EngineError
 from seedance_server.engine.fair_queue import Flow
 from seedance_server.engine.prefix_cache import BlockKey
 from seedance_server.engine.sampling_params import SamplingParams
+from seedance_server.engine.token_history import TokenHistory
 
 __all__ = [
     "Finish",
@@ -110,6 +111,7 @@ class Sequence:
         paused: Not to be scheduled; its blocks may be taken when others need them.
         throttled: To be scheduled in every other step only.
         last_step: The scheduler's number of the last step that it took part in.
+        history: Counts its tokens for those who ask.
     """
 
     request: GenerationRequest
@@ -128,10 +130,12 @@ class Sequence:
     paused: bool = False
     throttled: bool = False
     last_step: int = -1
+    history: TokenHistory = field(init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
         self.token_ids = list(self.request.prompt_ids)
         self.flow = Flow(self.request.priority, self.request.tenant)
+        self.history = TokenHistory(len(self.request.prompt_ids))
 
     @property
     def id(self) -> int:

@@ -15,15 +15,16 @@ from torch import Tensor
 
 from seedance_server.engine.sampling_params import SamplingParams
 
-__all__ = ["Truncation", "is_truncated"]
+__all__ = ["Truncation", "is_truncated", "top_k_of"]
 
 
 def is_truncated(params: SamplingParams, vocab_size: int) -> bool:
     """Whether the parameters leave anything out."""
-    return _top_k(params, vocab_size) < vocab_size or params.top_p < 1 or bool(params.min_p)
+    return top_k_of(params, vocab_size) < vocab_size or params.top_p < 1 or bool(params.min_p)
 
 
-def _top_k(params: SamplingParams, vocab_size: int) -> int:
+def top_k_of(params: SamplingParams, vocab_size: int) -> int:
+    """How many tokens top_k leaves, ties apart; the vocabulary where there is no such bound."""
     return params.top_k if 0 < params.top_k < vocab_size else vocab_size
 
 
@@ -54,14 +55,14 @@ class Truncation:
 
         return cls(
             vocab_size,
-            upload(torch.tensor([_top_k(each, vocab_size) for each in params])),
+            upload(torch.tensor([top_k_of(each, vocab_size) for each in params])),
             doubles([min(each.top_p, 1.0) for each in params]),
             doubles([math.log(each.min_p) if each.min_p else -math.inf for each in params]),
         )
 
     def needs_total(self, params: SamplingParams) -> bool:
         """Whether `count` reads the total of a row with these parameters."""
-        return params.top_p < 1 and _top_k(params, self.vocab_size) == self.vocab_size
+        return params.top_p < 1 and top_k_of(params, self.vocab_size) == self.vocab_size
 
     def count(self, scores: Tensor, totals: Tensor) -> tuple[Tensor, Tensor]:
         """How many tokens are left.

@@ -20,6 +20,7 @@ from seedance_server.engine.model_fingerprint import (
 from seedance_server.engine.model_loader import load_model
 from seedance_server.engine.sampler import Sampler, SamplingRow
 from seedance_server.engine.sampling_params import SamplingParams
+from seedance_server.engine.token_history import TokenHistory
 from seedance_server.engine.tokenizer_files import find_tokenizer_files
 from tests import tokenizers_made
 from tests.tiny_models import KINDS
@@ -223,8 +224,7 @@ def test_sampling_revision_stands_for_one_set_of_choices():
                 params=SamplingParams(**setting),
                 seed=position * 2**40 - 5,
                 position=position,
-                prompt_ids=(1, 2, 3),
-                output_ids=chosen[-99:],
+                counts=TokenHistory(3).counts([1, 2, 3, *chosen[-99:]]),
             )
             for setting in SETTINGS
         ]

@@ -12,6 +12,7 @@ from transformers.generation.logits_process import (
 from seedance_server.engine.penalties import adjust_logits, is_adjusted
 from seedance_server.engine.sampling_params import SamplingParams
 from seedance_server.engine.streams import CpuStreams
+from seedance_server.engine.token_history import TokenHistory
 
 UPLOAD = CpuStreams(lambda: 0.0).upload
 
@@ -29,6 +30,10 @@ class Row:
     prompt_ids: tuple[int, ...] = tuple(PROMPT)
     output_ids: tuple[int, ...] = tuple(OUTPUT)
     banned_ids: tuple[int, ...] = ()
+
+    @property
+    def counts(self):
+        return TokenHistory(len(self.prompt_ids)).counts([*self.prompt_ids, *self.output_ids])
 
 
 def adjusted(banned=(), **params):

@@ -23,6 +23,7 @@ from seedance_server.engine.sampler import (
 )
 from seedance_server.engine.sampling_params import SamplingParams
 from seedance_server.engine.streams import CpuStreams, CudaStreams
+from seedance_server.engine.token_history import TokenHistory
 from tests.engine.fake_cuda import FakeCuda, HostReads
 
 VOCABULARY = 10_000
@@ -42,8 +43,7 @@ def row(*, seed=0, position=0, prompt_ids=(), output_ids=(), banned_ids=(), allo
         params=SamplingParams(**params),
         seed=seed,
         position=position,
-        prompt_ids=prompt_ids,
-        output_ids=output_ids,
+        counts=TokenHistory(len(prompt_ids)).counts([*prompt_ids, *output_ids]),
         banned_ids=banned_ids,
         allowed=allowed,
     )
@@ -59,7 +59,7 @@ def sample(logits, rows):
 
 def kept(logits, params):
     """Ids that truncation leaves, ascending."""
-    alone = SamplingRow(params=params, seed=0, position=0, prompt_ids=(), output_ids=())
+    alone = SamplingRow(params=params, seed=0, position=0)
     lines = LogitLines(logits[None], BlockPasses(), CpuStreams(lambda: 0.0))
     for seen in (*CANDIDATES, len(logits)):
         left = _truncate(lines, [0], [alone], seen)

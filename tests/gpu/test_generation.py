@@ -8,6 +8,7 @@ from seedance_server.engine.errors import OutOfDeviceMemory
 from seedance_server.engine.sampler import Sampler, SamplingRow
 from seedance_server.engine.sampling_params import SamplingParams
 from seedance_server.engine.streams import open_streams
+from seedance_server.engine.token_history import TokenHistory
 from tests.engine.driving import drive, greedy_requests, ids_of, make_engine, make_request
 from tests.tiny_models import KINDS
 
@@ -97,7 +98,9 @@ def test_sampler_chooses_what_it_does_on_a_cpu(device):
         {"logprobs": True, "top_logprobs": 5, "temperature": 0.9},
     ]
     rows = [
-        SamplingRow(params=SamplingParams(**params), seed=n, position=3, prompt_ids=[1, 2], output_ids=[7, 7])
+        SamplingRow(
+            params=SamplingParams(**params), seed=n, position=3, counts=TokenHistory(2).counts([1, 2, 7, 7])
+        )
         for n, params in enumerate(some * 2)
     ]
     here = Sampler(vocabulary).sample(logits, rows)

@@ -16,7 +16,7 @@ using namespace seedance;
 extern "C" {
 
 // To be raised with every change to a signature below: a library from another time is refused.
-int seedance_interface() { return 5; }
+int seedance_interface() { return 6; }
 
 void* seedance_threads_start(int count) { return new Threads(count); }
 
@@ -72,30 +72,11 @@ void seedance_attend(void* threads, const Step* step, const Reach* reach, const 
          [](int64_t row) { return row; }, out, query_heads * pages->value_dim);
 }
 
-// weights[count][blocks]: the sum of exp((logit - peak) / temperature) over each 32 tokens of rows[count] of logits
-// [..][columns], which are float32 if `wide`, else bfloat16.
-void seedance_weigh(void* threads, const void* logits, int32_t wide, int64_t stride, int64_t columns,
-                    const int64_t* rows, int64_t count, const float* peaks, const float* temperatures, float* weights) {
+// choices[count]: what each of the requests makes of its row of logits.
+void seedance_choose(void* threads, const Logits* logits, const Request* requests, int64_t count, Choice* choices) {
   Threads& pool = *static_cast<Threads*>(threads);
   const std::lock_guard turn(pool.turn());
-  const Logits all{logits, wide, stride, columns};
-  each_block(pool, all, rows, count, [&](int64_t i, int64_t block, const auto* numbers, int64_t tokens) {
-    weights[i * all.blocks() + block] = block_weight(numbers, tokens, peaks[i], 1.f / temperatures[i]);
-  });
-}
-
-// copies[count][columns]: rows[count] of such logits in float32, -inf where the row's allowed[count][columns] is 0, and
-// the greatest of each 32, maxima[count][blocks]. Any of `allowed` may be null: everything is.
-void seedance_copy(void* threads, const void* logits, int32_t wide, int64_t stride, int64_t columns,
-                   const int64_t* rows, int64_t count, const uint8_t* const* allowed, float* copies, float* maxima) {
-  Threads& pool = *static_cast<Threads*>(threads);
-  const std::lock_guard turn(pool.turn());
-  const Logits all{logits, wide, stride, columns};
-  each_block(pool, all, rows, count, [&](int64_t i, int64_t block, const auto* numbers, int64_t tokens) {
-    const int64_t first = block * kPanel;
-    const uint8_t* some = allowed[i] ? allowed[i] + first : nullptr;
-    maxima[i * all.blocks() + block] = copy_block(numbers, some, tokens, copies + i * columns + first);
-  });
+  choose(pool, *logits, requests, count, choices);
 }
 
 void* seedance_decoder_open() { return new Decoder; }

@@ -32,7 +32,7 @@ REQUIRED_FEATURES = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_bf16
 INT8_FEATURES = ("avx512vbmi",)
 """What weights of 8 bits need besides; int8.h names it where it does."""
 
-_INTERFACE = 5  # of cpu.cpp
+_INTERFACE = 6  # of cpu.cpp
 _HERE = Path(__file__).parent
 _PROCESSOR = Path("/proc/cpuinfo")
 
@@ -59,21 +59,9 @@ _SIGNATURES: dict[str, tuple[type | None, tuple[type, ...]]] = {
             *(_address, _address, _address, _address),  # queries, keys, values, out
         ),
     ),
-    "seedance_weigh": (
+    "seedance_choose": (
         None,
-        (
-            *(_address, _address, _flag, _integer, _integer),  # threads, logits, wide, stride, columns
-            *(_address, _integer),  # rows, how many
-            *(_address, _address, _address),  # peaks, temperatures, weights
-        ),
-    ),
-    "seedance_copy": (
-        None,
-        (
-            *(_address, _address, _flag, _integer, _integer),  # threads, logits, wide, stride, columns
-            *(_address, _integer, _address),  # rows, how many, the tokens that are allowed
-            *(_address, _address),  # copies, maxima
-        ),
+        (_address, _address, _address, _integer, _address),  # threads, logits, requests, how many, choices
     ),
     "seedance_decoder_open": (_address, ()),
     "seedance_decoder_close": (None, (_address,)),

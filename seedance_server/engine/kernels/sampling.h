@@ -1,77 +1,308 @@
-// What the sampler asks of whole rows of logits, by blocks of 32 tokens: their weights, and copies to be changed.
+// Chooses tokens from rows of logits: the C++ twin of sampler.py, in three rounds over all rows.
+//
+// Nothing is sorted. What truncation leaves lies among the tokens above some logit that is known to be low enough
+// beforehand, from the blocks' weights and maxima; those are collected by id, and where the line ends among them is
+// found by halving. Each row is computed in one order whatever is beside it and whoever does it.
 #pragma once
 
-#include <algorithm>
-#include <cmath>
-#include <cstdint>
+#include <numeric>
 
-#include "matmul.h"
+#include "lines.h"
 #include "threads.h"
-#include "vectors.h"
 
 namespace seedance {
 
-inline __m512 load(const float* p, __mmask16 mask) { return _mm512_maskz_loadu_ps(mask, p); }
+constexpr int64_t kMostReported = 20;  // MAX_TOP_LOGPROBS of sampling_params.py
 
-// Rows of logits, in bfloat16 or float32, `stride` numbers apart.
-struct Logits {
-  const void* data;
-  int32_t wide;  // float32
-  int64_t stride;
-  int64_t columns;
-
-  int64_t blocks() const { return (columns + kPanel - 1) / kPanel; }
+// What came of one row; structures.py has its twin.
+struct Choice {
+  float peak;           // of the logits as they came; nothing else is known unless it is finite
+  float adjusted_peak;  // no token unless it is finite
+  int32_t id;
+  float logit;       // as it came
+  double log_total;  // of exp(logit - peak) over the vocabulary, where log-probabilities are wanted
+  int32_t top_ids[kMostReported];
+  float top_logits[kMostReported];
 };
 
-// The sum of exp((logit - peak) / temperature) over one block, in one order whatever is asked beside it.
-template <class Number>
-inline float block_weight(const Number* block, int64_t tokens, float peak, float inverse) {
-  const auto half = [&](int64_t first) {
-    const __mmask16 mask = first16(std::max<int64_t>(0, tokens - first));
-    const __m512 distance = _mm512_sub_ps(load(block + first, mask), _mm512_set1_ps(peak));
-    const __m512 score = _mm512_mul_ps(distance, _mm512_set1_ps(inverse));
-    return _mm512_maskz_mov_ps(mask, exp(score));
+// The sum of exp((logit - peak) / temperature) over one block.
+inline float block_weight(Block block, float peak, float inverse) {
+  const auto half = [&](__m512 values) {
+    return exp(_mm512_mul_ps(_mm512_sub_ps(values, _mm512_set1_ps(peak)), _mm512_set1_ps(inverse)));
   };
-  return _mm512_reduce_add_ps(_mm512_add_ps(half(0), half(16)));
+  return _mm512_reduce_add_ps(_mm512_add_ps(half(block.low), half(block.high)));
 }
 
-// Copies one block of logits, of which only the allowed tokens count; `allowed` may be nothing. Returns the greatest,
-// NaN if there is one.
-template <class Number>
-inline float copy_block(const Number* block, const uint8_t* allowed, int64_t tokens, float* to) {
-  const __m512 nothing = _mm512_set1_ps(-INFINITY);
-  const __mmask32 mask = first32(tokens);
-  __mmask32 stays = mask;
-  if (allowed) {
-    const __m256i flags = _mm256_maskz_loadu_epi8(mask, allowed);
-    stays = _mm256_test_epi8_mask(flags, flags);
+// Weights of a line's blocks, and what they come to: added one after the other.
+class BlockWeights {
+ public:
+  void open(int64_t blocks) { weights_.resize(blocks); }
+  float& operator[](int64_t block) { return weights_[block]; }
+
+  double total() const {
+    double sum = 0;
+    for (const float weight : weights_) sum += weight;
+    return sum;
   }
-  const auto half = [&](int64_t first) {
-    const __mmask16 exists = static_cast<__mmask16>(mask >> first), stay = static_cast<__mmask16>(stays >> first);
-    const __m512 value = _mm512_mask_mov_ps(nothing, stay, load(block + first, exists));
-    _mm512_mask_storeu_ps(to + first, exists, value);
-    return value;
-  };
-  const __m512 low = half(0), high = half(16);
-  if (_mm512_cmp_ps_mask(low, high, _CMP_UNORD_Q)) return NAN;
-  return _mm512_reduce_max_ps(_mm512_max_ps(low, high));
+
+  // The first block whose end lies beyond the target, or the last one; `before` gets the sum of those before it.
+  int64_t find(double target, double& before) const {
+    const int64_t last = static_cast<int64_t>(weights_.size()) - 1;
+    before = 0;
+    for (int64_t block = 0; block < last; ++block) {
+      if (before + weights_[block] > target) return block;
+      before += weights_[block];
+    }
+    return last;
+  }
+
+  // How far below the peak, in units of its temperature, a token may lie so that all below it weigh no more than
+  // `most`: at least so far. A block's tokens below weigh no more than the block, nor than 32 times what one may.
+  float depth_of_tail(double most) const {
+    float near = 0, far = 104;  // beyond which exp gives 0
+    for (int i = 0; i < 10; ++i) {
+      const float middle = (near + far) / 2;
+      (tail_at_most(std::exp(-middle)) * 1.001 <= most ? far : near) = middle;
+    }
+    return far;
+  }
+
+ private:
+  double tail_at_most(float one) const {
+    __m512 sum = _mm512_setzero_ps();
+    const __m512 all = _mm512_set1_ps(kPanel * one);
+    for (size_t i = 0; i < weights_.size(); i += 16) {
+      const __mmask16 mask = first16(static_cast<int64_t>(weights_.size() - i));
+      sum = _mm512_add_ps(sum, _mm512_min_ps(all, _mm512_maskz_loadu_ps(mask, weights_.data() + i)));
+    }
+    return _mm512_reduce_add_ps(sum);
+  }
+
+  std::vector<float> weights_;
+};
+
+// What a thread needs for one line after the other.
+struct Scratch {
+  Tokens tokens, heavier, rest;
+  std::vector<float> weights, numbers;
+};
+
+// Where in a line of tokens, best first, lower ids first among equals, it has come to a weight.
+struct Edge {
+  float score = -INFINITY;       // of the last one inside
+  int64_t equals = INT64_MAX;    // of that score, how many are inside
+};
+
+// Tokens stand in `all` with their scores. Those before the edge weigh less than `target`.
+inline Edge find_edge(const Tokens& all, const std::vector<float>& weights, double target, Scratch& scratch) {
+  // Scores and weights still in question; both are floats, so one of them travels as an "id".
+  Tokens &in = scratch.heavier, &out = scratch.rest;
+  in.clear(all.count);
+  for (int64_t i = 0; i < all.count; i += 16)
+    in.add(_mm512_castps_si512(_mm512_loadu_ps(weights.data() + i)), _mm512_loadu_ps(all.numbers.get() + i),
+           first16(all.count - i));
+  double before = 0;
+  while (in.count) {
+    const auto [least, most] = in.range();
+    if (most == least) break;
+    const float halfway = least + (most - least) / 2, pivot = halfway < most ? halfway : least;
+    double heavier = 0;
+    out.clear(in.count);
+    int64_t above = 0;
+    for (int64_t i = 0; i < in.count; i += 16) {
+      const __mmask16 exist = first16(in.count - i);
+      const __m512 scores = _mm512_loadu_ps(in.numbers.get() + i);
+      const __m512i bits = _mm512_loadu_si512(in.ids.get() + i);
+      const __mmask16 better = _mm512_mask_cmp_ps_mask(exist, scores, _mm512_set1_ps(pivot), _CMP_GT_OQ);
+      const __m512 mass = _mm512_maskz_mov_ps(better, _mm512_castsi512_ps(bits));
+      heavier += _mm512_reduce_add_pd(_mm512_add_pd(_mm512_cvtps_pd(_mm512_castps512_ps256(mass)),
+                                                    _mm512_cvtps_pd(_mm512_extractf32x8_ps(mass, 1))));
+      // The better ones stay in front, in place: what is written was read.
+      out.add(bits, scores, static_cast<__mmask16>(exist & ~better));
+      _mm512_storeu_ps(in.numbers.get() + above, _mm512_maskz_compress_ps(better, scores));
+      _mm512_storeu_si512(in.ids.get() + above, _mm512_maskz_compress_epi32(better, bits));
+      above += __builtin_popcount(better);
+    }
+    if (before + heavier >= target) {
+      in.count = above;  // the edge is among them
+    } else {
+      before += heavier;
+      std::swap(in, out);
+    }
+  }
+  if (!in.count) return {};
+  Edge edge{in.numbers[0], 0};
+  const float weight = _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128(in.ids[0])));
+  while (edge.equals < in.count && before < target) before += weight, ++edge.equals;
+  return edge;
 }
+
+// One row, through the rounds.
+class Chooser {
+ public:
+  void open(const Logits& logits, const Request& request) {
+    request_ = &request;
+    draws_ = reports_ = false;
+    plain_.open(logits, request.row);
+    if (!std::isfinite(plain_.peak())) return;
+    if (request.is_adjusted()) adjusted_.adjust(plain_, request);
+    draws_ = request.temperature > 0 && std::isfinite(line().peak()) && needs_sums();
+    reports_ = request.reported >= 0;
+    if (draws_) drawn_.open(plain_.blocks());
+    if (reports_) reported_.open(plain_.blocks());
+  }
+
+  // Second round: the weights of some blocks.
+  void weigh(int64_t from, int64_t to) {
+    if (!draws_ && !reports_) return;
+    const float inverse = 1.f / request_->temperature;
+    const bool once = !request_->is_adjusted();
+    for (int64_t block = from; block < to; ++block) {
+      const Block found = line().load(block);
+      if (draws_) drawn_[block] = block_weight(found, line().peak(), inverse);
+      if (!reports_) continue;
+      if (once && draws_ && inverse == 1) reported_[block] = drawn_[block];
+      else reported_[block] = block_weight(once ? found : plain_.load(block), plain_.peak(), 1);
+    }
+  }
+
+  // Third round.
+  Choice finish(Scratch& scratch) {
+    Choice choice{.peak = plain_.peak(), .adjusted_peak = NAN, .id = -1};
+    if (!std::isfinite(choice.peak)) return choice;
+    choice.adjusted_peak = line().peak();
+    if (!std::isfinite(choice.adjusted_peak)) return choice;
+    if (!(request_->temperature > 0)) choice.id = line().first();
+    else if (request_->is_truncated(line().columns())) choice.id = draw_truncated(scratch);
+    else choice.id = draw();
+    if (reports_) report(choice, scratch);
+    return choice;
+  }
+
+ private:
+  const Line& line() const { return request_->is_adjusted() ? adjusted_ : plain_; }
+
+  // Whether the draw depends on the weight of the whole vocabulary.
+  bool needs_sums() const {
+    return !request_->is_truncated(line().columns()) ||
+           (request_->top_p < 1 && request_->top_k >= line().columns());
+  }
+
+  float score(float logit) const { return (logit - line().peak()) / request_->temperature; }
+
+  // The lowest logit whose score may be as high as that.
+  float logit_of(double score) const {
+    const double distance = -score * request_->temperature * (1 + 1e-5);
+    return static_cast<float>(std::max<double>(line().peak() - distance, -FLT_MAX));
+  }
+
+  int32_t draw() const {
+    double before = 0;
+    const double target = drawn_.total() * request_->number;
+    const int64_t block = drawn_.find(target, before);
+    float numbers[kPanel];
+    store_block(numbers, line().load(block));
+    for (float& number : numbers) number = score(number);
+    weigh_scores(numbers, kPanel, numbers);
+    // A block's own sum was rounded, so its last weights may fall short of the target.
+    int32_t last = 0;
+    double sum = 0;
+    for (int32_t i = 0; i < kPanel; ++i) {
+      if (!(numbers[i] > 0)) continue;
+      last = i, sum += numbers[i];
+      if (before + sum > target) break;
+    }
+    return static_cast<int32_t>(block * kPanel) + last;
+  }
+
+  static void weigh_scores(const float* scores, int64_t count, float* weights) {
+    for (int64_t i = 0; i < count; i += 16) _mm512_storeu_ps(weights + i, exp(_mm512_loadu_ps(scores + i)));
+  }
+
+  int32_t draw_truncated(Scratch& scratch) {
+    Tokens& left = scratch.tokens;
+    std::vector<float>& weights = scratch.weights;
+    const Request& request = *request_;
+    const bool has_top_k = request.top_k < line().columns();
+    double total = 0;
+    float least = -FLT_MAX;
+    if (has_top_k) {
+      const float edge = line().reached_by(request.top_k, scratch.numbers);
+      least = edge > -INFINITY ? logit_of(score(edge)) : -FLT_MAX;
+    } else {
+      if (request.min_p > -INFINITY) least = logit_of(request.min_p);
+      if (request.top_p < 1) {
+        total = drawn_.total();
+        const double tail = total * (1 - request.top_p) - total * 1e-6;
+        if (tail > 0) least = std::max(least, logit_of(-drawn_.depth_of_tail(tail)));
+      }
+    }
+    line().collect(least, left);
+    for (int64_t i = 0; i < left.count; ++i) left.numbers[i] = score(left.numbers[i]);
+    if (has_top_k && left.count > request.top_k) {
+      scratch.numbers.assign(left.numbers.get(), left.numbers.get() + left.count);
+      const auto edge = scratch.numbers.begin() + request.top_k - 1;
+      std::nth_element(scratch.numbers.begin(), edge, scratch.numbers.end(), std::greater<float>());
+      left.filter([&, least_score = *edge](int64_t i) { return left.numbers[i] >= least_score; });
+    }
+    weights.resize(left.count + 16);
+    weigh_scores(left.numbers.get(), left.count, weights.data());
+    if (request.top_p < 1) {
+      if (has_top_k) total = std::accumulate(weights.begin(), weights.begin() + left.count, 0.0);
+      Edge edge = find_edge(left, weights, total * request.top_p, scratch);
+      edge.equals = std::max<int64_t>(edge.equals, 1);
+      left.filter([&](int64_t i) {
+        return left.numbers[i] > edge.score || (left.numbers[i] == edge.score && edge.equals-- > 0);
+      });
+    }
+    // The best one always stays, for min_p is at most 1.
+    left.filter([&](int64_t i) { return left.numbers[i] >= request.min_p; });
+    weigh_scores(left.numbers.get(), left.count, weights.data());
+    const double target = std::accumulate(weights.begin(), weights.begin() + left.count, 0.0) * request.number;
+    double sum = 0;
+    int64_t place = 0;
+    for (; place < left.count - 1; ++place)
+      if ((sum += weights[place]) > target) break;
+    return left.ids[place];
+  }
+
+  void report(Choice& choice, Scratch& scratch) {
+    choice.log_total = std::log(reported_.total());
+    choice.logit = plain_.logit(choice.id);
+    const int64_t count = request_->reported;
+    if (!count) return;
+    Tokens& best = scratch.tokens;
+    plain_.collect(plain_.reached_by(count, scratch.numbers), best);
+    std::vector<int32_t> order(best.count);
+    for (int64_t i = 0; i < best.count; ++i) order[i] = static_cast<int32_t>(i);
+    std::partial_sort(order.begin(), order.begin() + count, order.end(), [&](int32_t a, int32_t b) {
+      return best.numbers[a] != best.numbers[b] ? best.numbers[a] > best.numbers[b] : a < b;
+    });
+    for (int64_t i = 0; i < count; ++i)
+      choice.top_ids[i] = best.ids[order[i]], choice.top_logits[i] = best.numbers[order[i]];
+  }
+
+  const Request* request_ = nullptr;
+  Line plain_, adjusted_;
+  bool draws_ = false, reports_ = false;  // which weights are needed
+  BlockWeights drawn_, reported_;
+};
 
 constexpr int64_t kBlocksTogether = 512;  // of a row, in a piece of work: 10 to 20 microseconds
 
-// Calls each(i, block, tokens of rows[i] in that block, how many) for all blocks of `count` rows.
-template <class Each>
-inline void each_block(Threads& threads, const Logits& logits, const int64_t* rows, int64_t count, const Each& each) {
+inline void choose(Threads& threads, const Logits& logits, const Request* requests, int64_t count, Choice* choices) {
+  thread_local std::vector<Chooser> kept;  // of the caller: fresh pages cost as much as the work
+  std::vector<Chooser>& rows = kept;       // inside the pieces `kept` would be another thread's
+  if (static_cast<int64_t>(rows.size()) < count) rows.resize(count);
   const int64_t blocks = logits.blocks(), parts = (blocks + kBlocksTogether - 1) / kBlocksTogether;
-  const auto part_of_row = [&](const auto* data, int64_t i, int64_t part) {
-    const auto* row = data + rows[i] * logits.stride;
-    const int64_t end = std::min(blocks, (part + 1) * kBlocksTogether);
-    for (int64_t block = part * kBlocksTogether; block < end; ++block)
-      each(i, block, row + block * kPanel, logits.columns - block * kPanel);
-  };
+  threads.run(count, [&](int64_t i) { rows[i].open(logits, requests[i]); });
   threads.run(count * parts, [&](int64_t piece) {
-    if (logits.wide) part_of_row(static_cast<const float*>(logits.data), piece / parts, piece % parts);
-    else part_of_row(static_cast<const bf16*>(logits.data), piece / parts, piece % parts);
+    const int64_t from = piece % parts * kBlocksTogether;
+    rows[piece / parts].weigh(from, std::min(blocks, from + kBlocksTogether));
+  });
+  threads.run(count, [&](int64_t i) {
+    thread_local Scratch scratch;
+    choices[i] = rows[i].finish(scratch);
   });
 }
 

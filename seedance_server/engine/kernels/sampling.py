@@ -1,4 +1,4 @@
-"""The sampler's passes over whole rows of logits, on the kernels."""
+"""Choosing tokens from rows of logits, on the kernels."""
 
 import ctypes
 from collections.abc import Sequence
@@ -8,8 +8,9 @@ from torch import Tensor
 
 from seedance_server.engine.kernels.library import open_library
 from seedance_server.engine.kernels.linear import threads_handle
+from seedance_server.engine.kernels.structures import Choice, Logits, Request
 
-__all__ = ["block_weights", "can_read", "copy_rows"]
+__all__ = ["can_read", "choose"]
 
 _PANEL = 32  # of matmul.h
 
@@ -23,64 +24,43 @@ def can_read(logits: Tensor) -> bool:
     )
 
 
-def block_weights(logits: Tensor, rows: Tensor, peaks: Tensor, temperatures: Tensor) -> Tensor:
-    """The sum of exp((logit - peak) / temperature) over each block of 32 tokens.
+def choose(logits: Tensor, requests: Sequence[Request], maxima: Tensor | None = None) -> list[Choice]:
+    """Choose a token for each request.
 
     Args:
         logits: ``[any, vocabulary]`` that `can_read` takes.
-        rows: Int64 ``[n]``: which rows of ``logits``.
-        peaks: Float32 ``[n]``: what to subtract, finite.
-        temperatures: Float32 ``[n]``, positive.
+        requests: What each wants of which row. What they point to must be there: arrays as long as they say,
+            and as many flags of allowed tokens as the vocabulary has. Ids beyond it are left out.
+        maxima: Bfloat16 ``[rows of logits, blocks]``, contiguous: the greatest of each block of 32, NaN if it
+            has one; None if that isn't known.
 
     Returns:
-        Float32 ``[n, blocks]``; each row the same bits whatever the others are.
+        One for each; the same bits whatever the others are.
     """
-    if not len(rows) == len(peaks) == len(temperatures):
-        raise ValueError("each row has a peak and a temperature")
-    rows, peaks, temperatures = rows.contiguous(), peaks.contiguous(), temperatures.contiguous()
-    weights = torch.empty(len(rows), -(-logits.shape[1] // _PANEL), dtype=torch.float32)
-    open_library().seedance_weigh(
-        threads_handle(),
-        *_read(logits, rows),
-        *(peaks.data_ptr(), temperatures.data_ptr(), weights.data_ptr()),
-    )
-    return weights
-
-
-def copy_rows(
-    logits: Tensor, rows: Tensor, allowed: Sequence[Tensor | None], copies: Tensor, maxima: Tensor
-) -> None:
-    """Copy rows into float32, with -inf for tokens that aren't allowed.
-
-    Args:
-        logits: ``[any, vocabulary]`` that `can_read` takes.
-        rows: Int64 ``[n]``: which rows of ``logits``.
-        allowed: For each a bool ``[vocabulary]``, or None for all tokens.
-        copies: Float32 ``[n, vocabulary]``, contiguous: where to.
-        maxima: Float32 ``[n, blocks]``, contiguous: gets the greatest of each block of 32, NaN if it has one.
-    """
-    blocks = -(-logits.shape[1] // _PANEL)
-    for given, shape in ((copies, (len(rows), logits.shape[1])), (maxima, (len(rows), blocks))):
-        if given.shape != shape or given.dtype != torch.float32 or not given.is_contiguous():
-            raise ValueError(f"{tuple(given.shape)} {given.dtype} is no room for {shape}")
-    masks = [None if each is None else each.contiguous() for each in allowed]
-    if len(masks) != len(rows) or any(
-        each is not None and (each.dtype != torch.bool or each.shape != logits.shape[1:]) for each in masks
-    ):
-        raise ValueError("what is allowed is said for each row and token, or for none of a row's")
-    pointers = (ctypes.c_void_p * len(masks))(*(None if each is None else each.data_ptr() for each in masks))
-    open_library().seedance_copy(
-        threads_handle(),
-        *_read(logits, rows.contiguous()),
-        *(ctypes.addressof(pointers), copies.data_ptr(), maxima.data_ptr()),
-    )
-
-
-def _read(logits: Tensor, rows: Tensor) -> tuple[int, ...]:
-    """What the kernels are told of rows of logits; ``rows`` must live as long as they read."""
     if not can_read(logits):
         raise ValueError(f"the kernels don't read {logits.dtype} logits on {logits.device}")
-    if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < len(logits):
-        raise ValueError(f"there are {len(logits)} rows of logits")
-    wide = int(logits.dtype == torch.float32)
-    return logits.data_ptr(), wide, logits.stride(0), logits.shape[1], rows.data_ptr(), len(rows)
+    rows, vocabulary = logits.shape
+    if not all(0 <= request.row < rows and request.reported <= vocabulary for request in requests):
+        raise ValueError(f"there are {rows} rows of {vocabulary} logits")
+    if maxima is not None and (
+        maxima.shape != (rows, -(-vocabulary // _PANEL))
+        or maxima.dtype != torch.bfloat16
+        or not maxima.is_contiguous()
+    ):
+        raise ValueError(f"{tuple(maxima.shape)} {maxima.dtype} are no maxima of {rows} rows")
+    given = Logits(
+        logits.data_ptr(),
+        logits.stride(0),
+        vocabulary,
+        None if maxima is None else maxima.data_ptr(),
+        logits.dtype == torch.float32,
+    )
+    wanted, choices = (Request * len(requests))(*requests), (Choice * len(requests))()
+    open_library().seedance_choose(
+        threads_handle(),
+        ctypes.addressof(given),
+        ctypes.addressof(wanted),
+        len(wanted),
+        ctypes.addressof(choices),
+    )
+    return list(choices)

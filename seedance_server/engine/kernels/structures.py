@@ -5,9 +5,23 @@ A structure holds addresses and keeps nothing alive: whoever fills one keeps wha
 
 import ctypes
 
-__all__ = ["Layer", "Linear", "Model", "Norm", "Pages", "Reach", "Rotary", "Step", "Weights"]
+__all__ = [
+    "Choice",
+    "Layer",
+    "Linear",
+    "Logits",
+    "Model",
+    "Norm",
+    "Pages",
+    "Reach",
+    "Request",
+    "Rotary",
+    "Step",
+    "Weights",
+]
 
 _address, _integer, _number, _flag = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float, ctypes.c_int32
+_double = ctypes.c_double
 
 
 class Weights(ctypes.Structure):
@@ -78,4 +92,38 @@ class Model(ctypes.Structure):
         *(("query_heads", _integer), ("feed_forward", _integer), ("activation", _flag)),
         *(("final_norm", Norm), ("head", Weights)),
         *(("embeddings", _address), ("embedding_scale", _number)),
+    )
+
+
+class Logits(ctypes.Structure):
+    """lines.h: rows to choose from."""
+
+    _fields_ = (
+        *(("data", _address), ("stride", _integer), ("columns", _integer)),
+        *(("maxima", _address), ("wide", _flag)),
+    )
+
+
+class Request(ctypes.Structure):
+    """lines.h: what is wanted of one row."""
+
+    _fields_ = (
+        ("row", _integer),
+        *(("seen", _address), ("seen_count", _integer), ("repetition", _number)),
+        *(("said", _address), ("times", _address), ("said_count", _integer)),
+        *(("presence", _double), ("frequency", _double)),
+        *(("biased", _address), ("biases", _address), ("biased_count", _integer)),
+        ("allowed", _address),
+        *(("temperature", _number), ("top_k", _integer), ("top_p", _double), ("min_p", _double)),
+        *(("number", _double), ("reported", _flag)),
+    )
+
+
+class Choice(ctypes.Structure):
+    """sampling.h: what came of it."""
+
+    _fields_ = (
+        *(("peak", _number), ("adjusted_peak", _number), ("id", _flag)),
+        *(("logit", _number), ("log_total", _double)),
+        *(("top_ids", _flag * 20), ("top_logits", _number * 20)),
     )

@@ -5,10 +5,12 @@ from pathlib import Path
 import pytest
 
 from seedance_server.engine.kernels import structures
+from seedance_server.engine.sampling_params import MAX_TOP_LOGPROBS
 
 HEADERS = Path(structures.__file__).parent
 # As the headers write them, and how many bytes each takes.
-SIZES = {"int64_t": 8, "float": 4, "int32_t": 4, "Activation": 4}
+SIZES = {"int64_t": 8, "double": 8, "float": 4, "int32_t": 4, "Activation": 4}
+LENGTHS = {None: 1, "kMostReported": MAX_TOP_LOGPROBS}
 
 
 def _declared(name):
@@ -19,8 +21,12 @@ def _declared(name):
         for text in texts
         if (match := re.search(rf"struct {name} {{\n(.*?)\n(?:\n|}};)", text, re.DOTALL))
     ]
-    lines = (re.match(r"  (?:const )?(\w+)(\*?) (\w+);", line) for line in body.splitlines())
-    return [(line[3], 8 if line[2] else SIZES.get(line[1], line[1])) for line in lines if line]
+    lines = (re.match(r"  (?:const )?(\w+)(\*?) (\w+)(?:\[(\w+)\])?;", line) for line in body.splitlines())
+    return [
+        (line[3], 8 if line[2] else SIZES[line[1]] * LENGTHS[line[4]] if line[1] in SIZES else line[1])
+        for line in lines
+        if line
+    ]
 
 
 @pytest.mark.parametrize("name", structures.__all__)

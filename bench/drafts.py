@@ -2,7 +2,8 @@
 
 Two engines over one model, one with drafts and one without, answer the same requests, one engine after the
 other; who goes first changes from round to round. Text drawn at temperature 1 after words in no order repeats
-hardly anything, so that guesses are mostly wrong. Both must give the same tokens, which is checked.
+hardly anything, so that guesses are mostly wrong. Texts of `unseen_texts` take turns, one a stream and round.
+Both engines must give the same tokens, which is checked.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from seedance_server.engine.model_loader import load_model
 from seedance_server.engine.sampling_params import SamplingParams
 from seedance_server.engine.sequence import GenerationRequest
 from server_process import demo_model
+from unseen_texts import UNSEEN
 
 __all__ = ["DRAWN", "Run", "answer", "main", "requests"]
 
@@ -59,10 +61,10 @@ class Run:
 def requests(
     kind: str, streams: int, number: int, tokens: int, tokenize: Tokenize
 ) -> list[GenerationRequest]:
-    """Return the requests of one level, none of which occurs in another round.
+    """Return the requests of one level, none of which occurs in another round, but for `UNSEEN`.
 
     Args:
-        kind: `DRAWN`, or of `engine.workload.TEXTS`, which are answered greedily.
+        kind: `DRAWN`, or of `engine.workload.TEXTS` or `UNSEEN`, which are answered greedily.
         streams: How many.
         number: Of the round.
         tokens: Of each answer.
@@ -73,9 +75,13 @@ def requests(
         seed = 1000 * number + stream
         if kind == DRAWN:
             text, temperature = prompt(f"drafts {seed}", PROMPT_TOKENS, tokenize), 1.0
+        elif kind in UNSEEN:
+            text, temperature = UNSEEN[kind][(number * streams + stream) % len(UNSEEN[kind])], 0.0
         else:
             text, temperature = text_request(kind, seed, tokens).prompt, 0.0
-        params = SamplingParams(temperature=temperature, seed=seed, max_tokens=tokens, ignore_eos=True)
+        params = SamplingParams(
+            temperature=temperature, seed=seed, max_tokens=tokens, ignore_eos=kind not in UNSEEN
+        )
         ids = tuple(tokenize(text))
         made.append(GenerationRequest(id=stream, prompt_ids=ids, params=params, arrival_s=0.0))
     return made
@@ -108,7 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="drafts", description=__doc__)
     add = parser.add_argument
     add("--streams", default="1,2,4,8", help="levels (default: 1,2,4,8)")
-    add("--texts", default=DRAWN, help=f"of {DRAWN},{','.join(TEXTS)} (default: {DRAWN})")
+    add("--texts", default=DRAWN, help=f"of {','.join((DRAWN, *TEXTS, *UNSEEN))} (default: {DRAWN})")
     add("--tokens", type=int, default=64, help="tokens of an answer (default: 64)")
     add("--rounds", type=int, default=5, help="times through all levels (default: 5)")
     add("--kernels", default="auto", help="auto, torch or native (default: auto)")

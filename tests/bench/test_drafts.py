@@ -12,6 +12,7 @@ from seedance_server.engine.config import EngineConfig
 from seedance_server.engine.engine import Engine
 from seedance_server.engine.model_loader import load_model
 from tests.tiny_models import build_tiny_model
+from unseen_texts import UNSEEN
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -38,3 +39,14 @@ def test_both_engines_give_the_same_tokens_and_one_in_fewer_steps(tmp_path: Path
         assert plain.drafted == plain.accepted == 0 <= drafts.accepted <= drafts.drafted
         assert plain.seconds > 0 < drafts.seconds
     assert DRAWN not in TEXTS
+
+
+def test_requests_take_one_unseen_text_after_the_other() -> None:
+    """Each round asks for other ones until all have had their turn, whatever the number of streams."""
+    texts = [
+        bytes(request.prompt_ids).decode()
+        for number in range(2)
+        for request in requests("stories", 2, number, 24, lambda text: list(text.encode()))
+    ]
+    assert texts == list(UNSEEN["stories"])
+    assert not UNSEEN.keys() & {DRAWN, *TEXTS}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from attrs import frozen
 
 from seedance_server.config import Config
-from seedance_server.engine.collector import paused_collector
+from seedance_server.engine.collector import paused_collector, spared_so_far
 from seedance_server.engine.config import (
     DeterministicName,
     DtypeName,
@@ -152,21 +152,21 @@ def load_served_model(config: Config, progress: Progress) -> ServedModel:
         from seedance_server.engine.engine import Engine  # noqa: F401, PLC0415 - among what "PyTorch" stands for
         from seedance_server.engine.model_loader import load_model  # noqa: PLC0415
         from seedance_server.engine.own_memory import return_memory  # noqa: PLC0415
-
-    model = load_model(
-        config.model_path,
-        dtype=cast("DtypeName", config.dtype),
-        kernels=cast("KernelsName", config.kernels),
-        quantize=cast("QuantizeName", config.quantize),
-        structured_output=cast("FormsName", config.structured_output),
-        progress=progress,
-    )
-    # By the model's context: what the KV pool allows below that, the engine refuses with its own reason.
-    longest = min(model.context_length, config.max_context_tokens or model.context_length)
-    progress("reading its chat template and vocabulary")
-    encoder = PromptEncoder(model.tokenizer, context_length=longest)
-    engine, invariance = _start_engine(model, config, progress)
-    return_memory()
+    with spared_so_far():
+        model = load_model(
+            config.model_path,
+            dtype=cast("DtypeName", config.dtype),
+            kernels=cast("KernelsName", config.kernels),
+            quantize=cast("QuantizeName", config.quantize),
+            structured_output=cast("FormsName", config.structured_output),
+            progress=progress,
+        )
+        # By the model's context: what the KV pool allows below that, the engine refuses with its own reason.
+        longest = min(model.context_length, config.max_context_tokens or model.context_length)
+        progress("reading its chat template and vocabulary")
+        encoder = PromptEncoder(model.tokenizer, context_length=longest)
+        engine, invariance = _start_engine(model, config, progress)
+        return_memory()
     return ServedModel(
         name=config.served_model_name or model.name,
         context_tokens=engine.context_length,

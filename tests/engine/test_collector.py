@@ -1,10 +1,16 @@
 """The garbage collector's pause while a model is loaded."""
 
 import gc
+import weakref
 
 import pytest
 
-from seedance_server.engine.collector import paused_collector, spare_what_is_loaded
+from seedance_server.engine.collector import paused_collector, spare_what_is_loaded, spared_so_far
+
+
+class _Cycle:
+    def __init__(self):
+        self.itself = self
 
 
 def test_collector_rests_inside_and_works_after():
@@ -31,6 +37,19 @@ def test_collector_stays_off_where_it_was_off():
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+def test_what_came_before_is_left_alone_and_only_so_long():
+    """A cycle of before is let go of at the door, and in the end all is as it was."""
+    kept: list[object] = []
+    cycle = _Cycle()
+    lost = weakref.ref(cycle)
+    del cycle
+    with spared_so_far():
+        assert lost() is None
+        assert not any(each is kept for each in gc.get_objects())
+    assert gc.get_freeze_count() == 0
+    assert any(each is kept for each in gc.get_objects())
 
 
 def test_what_is_loaded_is_not_walked_again():

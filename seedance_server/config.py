@@ -66,12 +66,19 @@ class Config(  # fields in reverse order
         self._check_urls()
         if self.ssl_certfile is None and self.ssl_keyfile is not None:
             raise ConfigError("--ssl-keyfile", "needs --ssl-certfile")
-        if self.stream_buffer_outputs < 4:
-            raise ConfigError("--stream-buffer", "must be at least 4: a pause takes effect one step later")
+        self._check_least()
         if self.batch_bytes > self.outbox_bytes:
             raise ConfigError("--batch", "must be at most --outbox")
         if self.orphan_grace_s > self.resume_window_s:
             raise ConfigError("--orphan-grace", "must be at most --resume-window")
+
+    def _check_least(self) -> None:
+        for flag, value, least, why in (
+            ("--stream-buffer", self.stream_buffer_outputs, 4, "a pause takes effect one step later"),
+            ("--max-attempts", self.max_attempts, 2, "whoever began a stream is the first"),
+        ):
+            if value < least:
+                raise ConfigError(flag, f"must be at least {least}: {why}")
 
     def _check_urls(self) -> None:
         for flag, url, form, words in (

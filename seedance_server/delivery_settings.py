@@ -43,6 +43,12 @@ class DeliverySettings:
         "SECONDS",
         "a stream that nobody reads goes on so long, then waits in the journal: most cuts are shorter",
     )
+    max_attempts: int = _delivery(
+        3,
+        "--max-attempts",
+        "N",
+        "processes that may end with a stream at the same frame; the next ends it, for it may be the cause",
+    )
     pause_park_s: float = _delivery(
         10.0,
         "--pause-park",

@@ -41,6 +41,16 @@ class FrameStore(Protocol):
         True: they are durable. False: they aren't, and `append` will say why.
         """
 
+    async def note_attempt(self, stream_id: int) -> int:
+        """Notes that a stream is about to be gone on with; see `Journal.note_attempt`.
+
+        Returns:
+            How many have been at its next frame; 1 where there is no room to count them.
+
+        Raises:
+            SessionLost: As from `append`.
+        """
+
     async def abandon(self, stream_id: int) -> None:
         """Notes that a stream without durability has ended; never fails."""
 

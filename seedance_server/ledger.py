@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import structlog
 import trio
 from attrs import evolve
 
 from seedance_server.config import Config
 from seedance_server.engine.sequence import SequenceOutput
+from seedance_server.errors import StreamGivenUp
 from seedance_server.frame_draft import (
     Draft,
     Ending,
@@ -29,6 +31,8 @@ from seedance_server.tail import FrameTail
 from seedance_wire.messages import Final
 
 __all__ = ["Ledger"]
+
+_log = structlog.get_logger(__name__)
 
 
 class Ledger:
@@ -93,6 +97,18 @@ class Ledger:
         """The outputs that `write_soon` couldn't write, once; for `write`, before anything else."""
         outputs, self._unwritten = self._unwritten, ()
         return outputs
+
+    async def begin_again(self) -> None:
+        """Notes that this process goes on with what another one left, before it does.
+
+        Raises:
+            StreamGivenUp: Too many have ended at this place: it may be what ends them.
+            SessionLost: As from the store.
+        """
+        attempts = await self._store.note_attempt(self._stream_id)
+        if attempts > self._config.max_attempts:
+            _log.warning("stream given up", attempts=attempts - 1, frames=self.position.next_id - 1)
+            raise StreamGivenUp(attempts - 1)
 
     def write_soon(self, outputs: Sequence[SequenceOutput]) -> None:
         """Makes frames of outputs and has them written, in a plain call; nothing may be under way.

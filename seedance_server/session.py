@@ -233,6 +233,13 @@ class Session:
         else:
             self._courier.put(Append(self.id, self.epoch, stream_id, frames), tell)
 
+    async def note_attempt(self, stream_id: int) -> int:
+        """See `FrameStore.note_attempt`."""
+        try:
+            return await self._own(lambda epoch: self._journal.note_attempt(self.id, epoch, stream_id))
+        except (JournalFull, JournalOverloaded):
+            return 1
+
     async def abandon(self, stream_id: int) -> None:
         """See `FrameStore.abandon`."""
         try:

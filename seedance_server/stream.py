@@ -122,6 +122,7 @@ class Stream:
             is_resting=lambda: self._generation is not None and self._generation.is_paused,
             tell=self._pace.tell,
         )
+        self._is_taken_over = position is not None
         self._cancelled = False
         self._failure: Ending | None = None
         self._orphaned_s = trio.current_time()
@@ -275,6 +276,10 @@ class Stream:
             with self._turn.in_line(self.completion_tokens):
                 if not await self._turn.wait(self._wants_turn_until_s):
                     continue
+                if self._is_taken_over:
+                    self._is_taken_over = False
+                    await self._ledger.begin_again()
+                    continue  # meanwhile all that was asked above may have another answer
                 if self._watch.reach(Stage.TURN):
                     self._admission.note_tokens(self._prepared.tenant, prompt=len(self._prepared.prompt_ids))
                 text, self._delivered_text = self._delivered_text, None

@@ -168,6 +168,16 @@ class Journal(Protocol):
             SessionNotFound, Fenced, StreamNotFound, StreamEnded: As in `append`.
         """
 
+    async def note_attempt(self, session_id: str, epoch: int, stream_id: int) -> int:
+        """Notes that a process is about to go on with a live stream that another one left.
+
+        Returns:
+            How many have stood at its next frame by now: whoever left it, and all that noted it since.
+
+        Raises:
+            SessionNotFound, Fenced, StreamNotFound, StreamEnded: As in `append`.
+        """
+
     async def read_frames(self, session_id: str, stream_id: int, after_id: int, limit: int) -> FramePage:
         """The next frames after ``after_id``, ``limit`` at most; fewer if they are large, none at the tail.
 

@@ -25,7 +25,6 @@ from seedance_server.journal.errors import (
     StreamEnded,
     StreamExpired,
     StreamNotFound,
-    StreamTruncated,
     TooManyEarlyMessages,
 )
 from seedance_server.journal.frame_check import check_frames
@@ -309,20 +308,19 @@ class MemoryJournal:
         await self._enter()
         self._live(session_id, epoch, stream_id).end(StreamState.ABANDONED, None, self._now_ms())
 
-    # ---- reading
+    async def note_attempt(self, session_id: str, epoch: int, stream_id: int) -> int:
+        """See `Journal.note_attempt`."""
+        await self._enter()
+        return self._live(session_id, epoch, stream_id).note_attempt()
 
-    def _check_available(self, record: StreamRecord, frame_id: int) -> None:
-        if record.state is StreamState.EXPIRED:
-            raise StreamExpired(record.stream_id, record.first_available_id, record.last_id)
-        if frame_id < record.first_available_id:
-            raise StreamTruncated(record.stream_id, record.first_available_id, record.last_id)
+    # ---- reading
 
     async def read_frames(self, session_id: str, stream_id: int, after_id: int, limit: int) -> FramePage:
         """See `Journal.read_frames`."""
         await self._enter()
         stream = self._find(session_id, stream_id)
         record = stream.record
-        self._check_available(record, after_id + 1)
+        stream.check_available(after_id + 1)
         if after_id > record.last_id:
             raise CursorAhead(stream_id, record.first_available_id, record.last_id)
         page: list[FrameRecord] = []
@@ -339,7 +337,7 @@ class MemoryJournal:
         """See `Journal.load_stream`."""
         await self._enter()
         stream = self._find(session_id, stream_id)
-        self._check_available(stream.record, 1)
+        stream.check_available(1)
         return StoredStream(
             record=stream.record,
             request=stream.request.request,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from attrs import Factory, define, evolve, field
 
-from seedance_server.journal.errors import TenantQuotaExceeded
+from seedance_server.journal.errors import StreamExpired, StreamTruncated, TenantQuotaExceeded
 from seedance_server.journal.limits import JournalLimits
 from seedance_server.journal.records import (
     FrameRecord,
@@ -36,15 +36,31 @@ class HeldSession:
 
 @define
 class HeldStream:
-    """A stream, the request that started it, and its frames from the first available one on."""
+    """A stream, the request that started it, its frames from the first available one on, its attempts."""
 
     record: StreamRecord
     request: NewStream
     frames: list[FrameRecord] = field(factory=list)
+    attempts_at: tuple[int, int] = (0, 0)
 
     def end(self, state: StreamState, finish: str | None, now_ms: int) -> None:
         """Nothing follows from here on."""
         self.record = evolve(self.record, state=state, ended_ms=now_ms, finish=finish)
+
+    def note_attempt(self) -> int:
+        """See `Journal.note_attempt`."""
+        next_id, attempts = self.attempts_at
+        attempts = attempts + 1 if next_id == self.record.next_frame_id else 2
+        self.attempts_at = self.record.next_frame_id, attempts
+        return attempts
+
+    def check_available(self, frame_id: int) -> None:
+        """Raises StreamExpired or StreamTruncated for a frame that was deleted."""
+        record = self.record
+        if record.state is StreamState.EXPIRED:
+            raise StreamExpired(record.stream_id, record.first_available_id, record.last_id)
+        if frame_id < record.first_available_id:
+            raise StreamTruncated(record.stream_id, record.first_available_id, record.last_id)
 
 
 @define

@@ -125,6 +125,7 @@ def _trim(tx: Transaction, stream_key: int, rows: int) -> SweepResult:
     expired = first_kept == end
     if expired:
         tx.change("DELETE FROM stream_inputs WHERE stream_key = ?", stream_key)
+        tx.change("DELETE FROM stream_attempts WHERE stream_key = ?", stream_key)
         tx.change(
             "UPDATE streams SET first_available_id = ?, state = 'expired', stored_bytes = 0 "
             "WHERE stream_key = ?",

@@ -23,8 +23,8 @@ __all__ = ["APPLICATION_ID", "SCHEMA_VERSION", "close_connection", "open_reader"
 
 APPLICATION_ID = 0x53454544
 """Marks a SQLite file as ours: "SEED"."""
-SCHEMA_VERSION = 2
-"""Of the tables below. A file of version 1 gets what it lacks, one of a version unknown here is refused."""
+SCHEMA_VERSION = 3
+"""Of the tables below. A file of an older version gets what it lacks, one of a version unknown is refused."""
 _PAGE_BYTES = 1_024
 """Of a new file. A commit writes the last page of every stream that got a frame, whole: with SQLite's usual
 4 KiB it writes three times as much and takes a fifth longer. A file that is there keeps its own."""
@@ -123,6 +123,21 @@ CREATE TABLE event_cursors(sink TEXT PRIMARY KEY, event_key INTEGER NOT NULL) ST
 CREATE TABLE event_totals(tenant TEXT PRIMARY KEY, waiting_bytes INTEGER NOT NULL) STRICT, WITHOUT ROWID;
 """
 
+_ATTEMPT_TABLE = """
+-- How many processes have stood at a stream's next frame: a row for each stream that was gone on with.
+CREATE TABLE stream_attempts(
+    stream_key INTEGER PRIMARY KEY,
+    next_frame_id INTEGER NOT NULL,
+    attempts INTEGER NOT NULL
+) STRICT;
+"""
+_MISSING = {
+    0: _TABLES + _EVENT_TABLES + _ATTEMPT_TABLE,
+    1: _EVENT_TABLES + _ATTEMPT_TABLE,
+    2: _ATTEMPT_TABLE,
+}
+"""What a file of each older version lacks; a new one is of version 0."""
+
 
 def open_writer(
     path: Path, limits: JournalLimits, *, vfs: str | None = None, synchronous: str = "FULL"
@@ -182,7 +197,7 @@ def _set_up(db: apsw.Connection, path: Path, limits: JournalLimits, synchronous:
     version = _pragma(db, "user_version")
     if version != SCHEMA_VERSION:
         with db:
-            db.execute(_EVENT_TABLES if version == 1 else _TABLES + _EVENT_TABLES)
+            db.execute(_MISSING[version])  # `_check_kind` knows the version
             _pragma(db, f"application_id = {APPLICATION_ID}")
             _pragma(db, f"user_version = {SCHEMA_VERSION}")
     elif _size(db) <= limits.check_bytes and (found := _pragma(db, "quick_check(1)")) != "ok":
@@ -194,7 +209,7 @@ def _check_kind(db: apsw.Connection, path: Path) -> None:
     empty = db.execute("SELECT count(*) = 0 FROM sqlite_schema").get
     if kind != APPLICATION_ID and not (empty and kind == 0 and version == 0):
         raise JournalUnusable(path, "it is a SQLite file of something else")
-    if not empty and version not in (1, SCHEMA_VERSION):
+    if not empty and version not in range(1, SCHEMA_VERSION + 1):
         raise JournalUnusable(path, f"it has version {version}, this server writes {SCHEMA_VERSION}")
 
 

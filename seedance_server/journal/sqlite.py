@@ -318,6 +318,12 @@ class SqliteJournal:
         """See `Journal.abandon`."""
         await self._write(stream_rows.abandon, session_id, epoch, stream_id, session_id=session_id)
 
+    async def note_attempt(self, session_id: str, epoch: int, stream_id: int) -> int:
+        """See `Journal.note_attempt`."""
+        return await self._write(
+            stream_rows.note_attempt, session_id, epoch, stream_id, session_id=session_id
+        )
+
     async def take_events(self, session_id: str, epoch: int, batch: NewEventBatch) -> int:
         """See `Journal.take_events`."""
         last_id: int = await self._queue.put(

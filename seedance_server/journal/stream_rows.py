@@ -38,7 +38,16 @@ from seedance_server.journal.session_rows import STREAM_COLUMNS, mark_processed,
 from seedance_server.journal.token_ids import pack_token_ids, unpack_token_ids
 from seedance_server.journal.transaction import Transaction
 
-__all__ = ["abandon", "append", "find_stream", "knows_request", "load_stream", "read_frames", "submit"]
+__all__ = [
+    "abandon",
+    "append",
+    "find_stream",
+    "knows_request",
+    "load_stream",
+    "note_attempt",
+    "read_frames",
+    "submit",
+]
 
 
 def submit(tx: Transaction, session_id: str, epoch: int, stream: NewStream) -> Submission:
@@ -184,6 +193,24 @@ def abandon(tx: Transaction, session_id: str, epoch: int, stream_id: int) -> Non
         session_id,
         stream_id,
     )
+
+
+_ATTEMPT = """
+INSERT INTO stream_attempts
+SELECT stream_key, next_frame_id, 2 FROM streams WHERE session_id = ? AND stream_id = ?
+ON CONFLICT(stream_key) DO UPDATE SET
+    attempts = iif(next_frame_id = excluded.next_frame_id, attempts + 1, 2),
+    next_frame_id = excluded.next_frame_id
+RETURNING attempts
+"""
+
+
+def note_attempt(tx: Transaction, session_id: str, epoch: int, stream_id: int) -> int:
+    """See `Journal.note_attempt`."""
+    _live(tx, session_id, epoch, stream_id)
+    attempts: int
+    (attempts,) = tx.row(_ATTEMPT, session_id, stream_id)
+    return attempts
 
 
 def _live(tx: Transaction, session_id: str, epoch: int, stream_id: int) -> StreamRecord:

@@ -61,8 +61,12 @@ def load(model_path: Path) -> ServedModel:
 def serve(
     journal: Path, model: ServedModel | None = None, **more: Any
 ) -> AbstractAsyncContextManager[InMemoryServer]:
-    """A process's life on a journal: everything of it but the file is gone when the block is left."""
-    return serve_in_memory(model=model, journal=SqliteJournal(journal), step_s=0, **more)
+    """A process's life on a journal: everything of it but the file is gone when the block is left.
+
+    It may be so short that no frame comes of it, any number of times.
+    """
+    config = Config(model_path="m", max_attempts=1000)
+    return serve_in_memory(model=model, journal=SqliteJournal(journal), step_s=0, config=config, **more)
 
 
 async def whole(journal: Path, model: ServedModel, sampling: dict[str, Any]) -> list[Frame]:

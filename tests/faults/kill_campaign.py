@@ -138,6 +138,7 @@ async def kill_campaign(
     model = build_tiny_model("qwen2", directory / "model")
     journal = directory / "journal.db"
     flags = ("--kv-memory", "32MiB", "--threads", "1", "--log-level", "warning", "--dtype", "float32")
+    flags += ("--max-attempts", "1000")  # it is we who end the processes
     enough = trio.Event()
     async with (
         server_process(directory, "--model-path", str(model), "--journal", str(journal), *flags) as server,

@@ -21,6 +21,7 @@ from seedance_sdk import AsyncSeedanceClient
 from seedance_sdk.endpoint import Endpoint
 from seedance_sdk.limits import Limits
 from seedance_sdk.transport import WebSocketConnector
+from seedance_server.config import Config
 from seedance_server.engine.sequence import GenerationRequest
 from seedance_server.journal.memory import MemoryJournal
 from seedance_server.testing import InMemoryServer, ScriptedEngine, serve_in_memory
@@ -35,6 +36,8 @@ __all__ = ["MortalJournal", "World", "histories", "simulated_campaign", "story"]
 READERS = 4
 PATIENCE_S = 86_400.0
 """Of a reader, in simulated time: most connections are cut before they were of use."""
+_CONFIG = Config(model_path="m", max_attempts=1_000_000)
+"""Servers die of the campaign, never of a stream."""
 _SYLLABLES = ("ta ", "né", "日本", "🚀", " word", "\n", "größe ", "x", "— ", "  ")
 _ENDINGS = (HarmKind.CUT, HarmKind.CUT, HarmKind.CUT, HarmKind.HALF_CLOSE)
 
@@ -96,7 +99,9 @@ class World:
         while True:
             with trio.CancelScope() as self._life:
                 engine = ScriptedEngine(_script)
-                async with serve_in_memory(engine, journal=self.journal, step_s=0.002) as self.server:
+                async with serve_in_memory(
+                    engine, config=_CONFIG, journal=self.journal, step_s=0.002
+                ) as self.server:
                     self._up.set()
                     if not started:
                         task_status.started()

@@ -27,7 +27,7 @@ class Store:
 
     def __init__(self):
         self.records, self.finish, self.appends, self.abandoned = [], None, 0, False
-        self.fault, self.commit_s = None, 0.0
+        self.fault, self.commit_s, self.attempts = None, 0.0, 1
 
     async def append(self, stream_id, frames, finish):
         await trio.sleep(self.commit_s)
@@ -46,6 +46,9 @@ class Store:
             await self.append(stream_id, frames, None)
             is_written = True
         settled(is_written)
+
+    async def note_attempt(self, stream_id):
+        return self.attempts
 
     async def abandon(self, stream_id):
         self.abandoned = True

@@ -25,6 +25,7 @@ def test_config_refuses_an_open_server_without_a_key() -> None:
         ("dtype", "int3", "--dtype"),
         ("api_key", "short", "--api-key"),
         ("stream_buffer_outputs", 3, "--stream-buffer"),
+        ("max_attempts", 1, "--max-attempts"),
         ("batch_bytes", 1 << 30, "--batch"),
         ("threads", 0, "--threads"),
         ("reconnect_to", "https://a", "--reconnect-to"),

@@ -6,6 +6,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from seedance_server.config import Config
 from seedance_server.engine.sequence import SequenceOutput
+from seedance_server.errors import StreamGivenUp
 from seedance_server.frame_draft import Ending, Position
 from seedance_server.journal.errors import JournalFull
 from seedance_server.ledger import Ledger
@@ -17,6 +18,7 @@ class Store:
 
     def __init__(self) -> None:
         self.records, self.finish, self.waiting, self.full = [], None, [], False
+        self.attempts = 1
 
     def append_soon(self, stream_id, frames, settled) -> None:
         self.waiting.append((frames, settled))
@@ -31,6 +33,9 @@ class Store:
             raise JournalFull(new_work=False)
         self.records += frames
         self.finish = finish
+
+    async def note_attempt(self, stream_id) -> int:
+        return self.attempts
 
 
 def output(text: str, token_id: int) -> SequenceOutput:
@@ -139,3 +144,14 @@ def test_without_a_journal_frames_are_public_at_once() -> None:
     book = Book(is_durable=False)
     book.ledger.write_soon([output("a", 1)])
     assert (book.text, book.published, book.ledger.is_writing) == ("a", [1], False)
+
+
+async def test_ledger_gives_up_what_process_after_process_ended_with() -> None:
+    """A request that kills whoever computes it must not kill for ever."""
+    book = Book()
+    for book.store.attempts in (1, 2, 3):
+        await book.ledger.begin_again()
+    book.store.attempts = 4
+    with pytest.raises(StreamGivenUp) as caught:
+        await book.ledger.begin_again()
+    assert caught.value.attempts == 3

@@ -93,6 +93,7 @@ class JournalConformance:
                 partial(journal.record_message, "s", 1, 2),
                 partial(journal.release_session, "s", 1),
                 partial(journal.abandon, "s", 1, 1),
+                partial(journal.note_attempt, "s", 1, 1),
             ):
                 with pytest.raises(Fenced) as caught:
                     await operation()
@@ -129,6 +130,7 @@ class JournalConformance:
                 partial(journal.submit, "?", 1, new_stream()),
                 partial(journal.append, "?", 1, 1, frames_from(1, 0, 1)),
                 partial(journal.abandon, "?", 1, 1),
+                partial(journal.note_attempt, "?", 1, 1),
             ):
                 with pytest.raises(SessionNotFound):
                     await operation()

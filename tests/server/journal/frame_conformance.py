@@ -115,6 +115,7 @@ class FrameConformance:
                 partial(journal.append, "s", 1, 1, frames_from(3, 3, 1)),
                 partial(journal.append, "s", 1, 1, frames_from(3, 3, 0), finish="stop"),
                 partial(journal.abandon, "s", 1, 1),
+                partial(journal.note_attempt, "s", 1, 1),
             ):
                 with pytest.raises(StreamEnded):
                     await operation()
@@ -133,6 +134,21 @@ class FrameConformance:
             with pytest.raises(StreamEnded):
                 await journal.append("s", 1, 1, frames_from(2, 3, 1))
         assert (page.record.state, len(page.frames)) == (StreamState.ABANDONED, 1)
+
+    async def test_attempts_count_while_a_stream_stays_where_it_is(
+        self, make_journal: MakeJournal, mock_clock
+    ):
+        """Over restarts; a frame begins the count anew, and whoever left the stream is the first of it."""
+        async with running(make_journal(LIMITS)) as journal:
+            await journal.create_session(new_session())
+            await journal.submit("s", 1, new_stream())
+            await journal.submit("s", 1, new_stream(2))
+            assert [await journal.note_attempt("s", 1, 1) for _ in range(2)] == [2, 3]
+        async with running(make_journal(LIMITS)) as journal:
+            assert await journal.note_attempt("s", 1, 1) == 4
+            assert await journal.note_attempt("s", 1, 2) == 2
+            await journal.append("s", 1, 1, frames_from(1, 0, 1))
+            assert [await journal.note_attempt("s", 1, 1) for _ in range(2)] == [2, 3]
 
     async def test_streams_do_not_touch_each_other(self, make_journal: MakeJournal, mock_clock):
         """Each stream has its own ids and its own end."""

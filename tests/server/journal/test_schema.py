@@ -146,12 +146,15 @@ def test_append_writes_no_index(path: Path):
     assert not {"IdxInsert", "IdxDelete"} & operations
 
 
-def test_file_of_the_version_before_gets_what_it_lacks(path: Path):
+_EVENTS = "DROP TABLE event_batches; DROP TABLE event_cursors; DROP TABLE event_totals;"
+
+
+@pytest.mark.parametrize(("version", "lacks"), [(1, _EVENTS), (2, "")])
+def test_file_of_an_older_version_gets_what_it_lacks(path: Path, version: int, lacks: str):
     """An update keeps every stream that can be resumed."""
     db = open_writer(path, LIMITS)
     db.execute(
-        "DROP TABLE event_batches; DROP TABLE event_cursors; DROP TABLE event_totals;"
-        "PRAGMA user_version = 1;"
+        f"{lacks} DROP TABLE stream_attempts; PRAGMA user_version = {version};"
         "INSERT INTO sessions(session_id, tenant, token_hash, epoch, created_ms) "
         "VALUES('s', 'acme', zeroblob(32), 1, 0)"
     )
@@ -159,5 +162,6 @@ def test_file_of_the_version_before_gets_what_it_lacks(path: Path):
     db = open_writer(path, LIMITS)
     assert db.execute("PRAGMA user_version").get == SCHEMA_VERSION
     assert db.execute("SELECT count(*) FROM event_batches").get == 0
+    assert db.execute("SELECT count(*) FROM stream_attempts").get == 0
     assert db.execute("SELECT count(*) FROM sessions").get == 1
     db.close()

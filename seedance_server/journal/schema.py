@@ -12,6 +12,7 @@ drop SQLite's POSIX locks.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from pathlib import Path
 
 import apsw
@@ -131,7 +132,7 @@ CREATE TABLE stream_attempts(
     attempts INTEGER NOT NULL
 ) STRICT;
 """
-_MISSING = {
+_MISSING: Mapping[object, str] = {
     0: _TABLES + _EVENT_TABLES + _ATTEMPT_TABLE,
     1: _EVENT_TABLES + _ATTEMPT_TABLE,
     2: _ATTEMPT_TABLE,

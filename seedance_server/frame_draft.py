@@ -294,15 +294,15 @@ def frame_records(draft: Draft) -> list[FrameRecord]:
     """
     return [
         FrameRecord(
-            id=entry.frame.id,
-            kind=int(_KINDS[type(entry.frame)]),
-            offset=entry.frame.offset,
-            size=len(entry.frame.text.encode()) if isinstance(entry.frame, Delta) else 0,
-            payload=dump_frame(entry.frame),
+            id=frame.id,
+            kind=_KINDS[type(frame)],
+            offset=frame.offset,
+            size=len(frame.text.encode()) if isinstance(frame, Delta) else 0,
+            payload=dump_frame(frame),
             token_ids=ids,
         )
-        for entry, ids in zip(draft.frames, draft.token_ids, strict=True)
+        for frame, ids in zip((entry.frame for entry in draft.frames), draft.token_ids, strict=True)
     ]
 
 
-_KINDS = {Delta: FrameType.DELTA, Flush: FrameType.FLUSH, Error: FrameType.ERROR}
+_KINDS = {Delta: int(FrameType.DELTA), Flush: int(FrameType.FLUSH), Error: int(FrameType.ERROR)}

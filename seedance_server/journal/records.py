@@ -171,8 +171,10 @@ class FrameRecord:
 
     def __attrs_post_init__(self) -> None:
         # There is one of these for every token: a validator for each field would take ten times as long.
-        least = min(self.id - 1, self.kind, self.offset, self.size)
-        if least < 0 or max(self.id, self.kind, self.offset, self.size) > _INT64_MAX:
+        most = _INT64_MAX
+        if not (0 < self.id <= most and 0 <= self.kind <= most) or not (
+            0 <= self.offset <= most and 0 <= self.size <= most
+        ):
             raise ValueError(f"id from 1, kind, offset and size from 0, all below 2**63: {self}")
 
 

@@ -39,18 +39,19 @@ _FINISH_TO_PB = {reason: pb.FinishReason.Value(f"FINISH_REASON_{reason.name}") f
 _FINISH_FROM_PB = {number: reason for reason, number in _FINISH_TO_PB.items()}
 
 
-def frame_to_pb(frame: Frame | CodedDelta) -> pb.Frame:
-    """Returns a frame; a value that does not fit raises TypeError or ValueError."""
+def frame_to_pb(frame: Frame | CodedDelta, *, has_epoch: bool = True) -> pb.Frame:
+    """Returns a frame, without its epoch if so asked; what does not fit raises TypeError or ValueError."""
+    epoch = frame.epoch if has_epoch else 0
     match frame:
         case Delta() | CodedDelta():
             written = pb.Frame(
                 stream_id=frame.stream_id,
                 id=frame.id,
                 type=pb.FRAME_TYPE_DELTA,
-                epoch=frame.epoch,
+                epoch=epoch,
                 offset=frame.offset,
                 token_count=None if frame.token_count == 1 else frame.token_count,
-                logprobs=[_logprob_to_pb(logprob) for logprob in frame.logprobs],
+                logprobs=[_logprob_to_pb(logprob) for logprob in frame.logprobs] if frame.logprobs else None,
             )
             if isinstance(frame, Delta):
                 written.text = frame.text
@@ -62,7 +63,7 @@ def frame_to_pb(frame: Frame | CodedDelta) -> pb.Frame:
                 stream_id=frame.stream_id,
                 id=frame.id,
                 type=pb.FRAME_TYPE_FLUSH,
-                epoch=frame.epoch,
+                epoch=epoch,
                 offset=frame.offset,
                 final=None if frame.final is None else _final_to_pb(frame.final),
             )
@@ -71,7 +72,7 @@ def frame_to_pb(frame: Frame | CodedDelta) -> pb.Frame:
                 stream_id=frame.stream_id,
                 id=frame.id,
                 type=pb.FRAME_TYPE_ERROR,
-                epoch=frame.epoch,
+                epoch=epoch,
                 offset=frame.offset,
                 failure=pb.Failure(
                     code=ERROR_CODE_TO_PB[frame.code],

@@ -42,9 +42,7 @@ def dump_frame(frame: Frame) -> bytes:
     """
     check_outgoing(frame)
     try:
-        written = frame_to_pb(frame)
-        written.ClearField("epoch")
-        return written.SerializeToString(deterministic=True)
+        return frame_to_pb(frame, has_epoch=False).SerializeToString()
     except (TypeError, ValueError) as error:
         raise LocalProtocolError(f"{type(frame).__name__} cannot be stored: {error}") from error
 

@@ -1,7 +1,7 @@
 """What drafts cost where they don't help, and what they bring where they do: the engine alone, in turns.
 
-Two engines over one model, one with drafts and one without, answer the same requests, one engine after the
-other; who goes first changes from round to round. Text drawn at temperature 1 after words in no order repeats
+Two engines over one model, one with drafts and one without, answer the same requests, a step of the one and a
+step of the other, so that both meet what disturbs the machine; who goes first changes from round to round. Text drawn at temperature 1 after words in no order repeats
 hardly anything, so that guesses are mostly wrong. Texts of `unseen_texts` take turns, one a stream and round.
 Both engines must give the same tokens, which is checked.
 """
@@ -46,7 +46,7 @@ class Run:
     """How one engine answered some requests.
 
     Attributes:
-        seconds: From the first step in which all answers had begun to the last.
+        seconds: Of the steps after the first in which all answers had begun.
         token_ids: By request.
         drafted: Tokens that were run ahead.
         accepted: Those of them that were right.
@@ -56,6 +56,38 @@ class Run:
     token_ids: tuple[tuple[int, ...], ...]
     drafted: int
     accepted: int
+
+
+class _Answering:
+    """One engine at work on some requests."""
+
+    def __init__(self, engine: Engine, requests: Sequence[GenerationRequest]) -> None:
+        self.engine = engine
+        self._before = engine.statistics()
+        self._ids: dict[int, list[int]] = {request.id: [] for request in requests}
+        self._seconds = 0.0
+        for request in requests:
+            engine.add(request)
+
+    def step(self) -> None:
+        """One of its steps, if there is one left."""
+        if not self.engine.has_work():
+            return
+        begun, started_s = all(self._ids.values()), time.perf_counter()
+        for output in self.engine.step():
+            self._ids[output.id] += output.token_ids
+        if begun:  # prompts aren't timed
+            self._seconds += time.perf_counter() - started_s
+
+    def run(self) -> Run:
+        """What came of it."""
+        after = self.engine.statistics()
+        return Run(
+            self._seconds,
+            tuple(map(tuple, self._ids.values())),
+            after.drafted_tokens - self._before.drafted_tokens,
+            after.accepted_tokens - self._before.accepted_tokens,
+        )
 
 
 def requests(
@@ -87,26 +119,13 @@ def requests(
     return made
 
 
-def answer(engine: Engine, requests: Sequence[GenerationRequest]) -> Run:
-    """Let one engine answer; prompts aren't timed."""
-    before = engine.statistics()
-    for request in requests:
-        engine.add(request)
-    ids: dict[int, list[int]] = {request.id: [] for request in requests}
-    started_s = time.perf_counter()
-    while engine.has_work():
-        begun = all(ids.values())
-        for output in engine.step():
-            ids[output.id] += output.token_ids
-        if not begun:
-            started_s = time.perf_counter()
-    after = engine.statistics()
-    return Run(
-        time.perf_counter() - started_s,
-        tuple(map(tuple, ids.values())),
-        after.drafted_tokens - before.drafted_tokens,
-        after.accepted_tokens - before.accepted_tokens,
-    )
+def answer(engines: Sequence[Engine], requests: Sequence[GenerationRequest]) -> list[Run]:
+    """Let each engine answer all requests, in turns of a step."""
+    answering = [_Answering(engine, requests) for engine in engines]
+    while any(each.engine.has_work() for each in answering):
+        for each in answering:
+            each.step()
+    return [each.run() for each in answering]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -139,7 +158,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for kind, streams in levels:
             asked = requests(kind, streams, number, options.tokens, tokenize)
             names = sorted(engines, reverse=bool(number % 2))
-            runs = {name: answer(engines[name], asked) for name in names}
+            runs = dict(zip(names, answer([engines[name] for name in names], asked), strict=True))
             same = runs["drafts"].token_ids == runs["plain"].token_ids
             status |= not same
             drafts, plain = runs["drafts"], runs["plain"]

@@ -29,11 +29,13 @@ def test_both_engines_give_the_same_tokens_and_one_in_fewer_steps(tmp_path: Path
     for kind in ("code", DRAWN):
         asked = requests(kind, 2, 0, 24, tokenize)
         assert len({request.prompt_ids for request in asked}) == 2
-        runs = []
-        for tokens in (0, 7):
-            engine = Engine(model, EngineConfig(kv_memory_bytes=2**24, speculative_tokens=tokens))
-            runs.append(answer(engine, asked))
-        plain, drafts = runs
+        plain, drafts = answer(
+            [
+                Engine(model, EngineConfig(kv_memory_bytes=2**24, speculative_tokens=tokens))
+                for tokens in (0, 7)
+            ],
+            asked,
+        )
         assert plain.token_ids == drafts.token_ids
         assert [len(ids) for ids in plain.token_ids] == [24, 24]
         assert plain.drafted == plain.accepted == 0 <= drafts.accepted <= drafts.drafted

@@ -98,6 +98,7 @@ struct Tokens {
   std::unique_ptr<int32_t[]> ids;
   std::unique_ptr<float[]> numbers;
 
+  // `room` is no more than an address until something is put there.
   void clear(int64_t room) {
     count = 0;
     if (room + 16 <= room_) return;
@@ -165,6 +166,7 @@ class Line {
     touched_.clear();
     if (!allowed_) maxima_ = plain.maxima_;
     else maxima_.resize(blocks());
+    for (int64_t i = 0; i < request.seen_count; ++i) fetch(request.seen[i]);
     for (int64_t i = 0; i < request.seen_count; ++i)
       change(request.seen[i], [&](float logit) {
         return logit < 0 ? logit * request.repetition : logit / request.repetition;
@@ -176,7 +178,8 @@ class Line {
     for (int64_t i = 0; i < request.biased_count; ++i)
       change(request.biased[i], [bias = request.biases[i]](float logit) { return logit + bias; });
     if (allowed_) {
-      for (int64_t block = 0; block < blocks(); ++block) maxima_[block] = greatest(load(block));
+      for (int64_t block = 0; block < blocks(); ++block)
+        maxima_[block] = allows(block) ? greatest(load(block)) : -INFINITY;
     } else {
       for (const int64_t block : touched_) maxima_[block] = greatest(load(block));
     }
@@ -186,14 +189,13 @@ class Line {
   int64_t blocks() const { return logits_->blocks(); }
   int64_t columns() const { return logits_->columns; }
   float peak() const { return peak_; }
-  float maximum(int64_t block) const { return maxima_[block]; }
+  const float* maxima() const { return maxima_.data(); }
 
   Block load(int64_t block) const {
     Block found = place_.empty() || place_[block] < 0 ? logits_->load(row_, block)
                                                       : load_block(changed_.data() + place_[block], 0xffffffffu);
     if (allowed_) {
-      const __m256i flags = _mm256_maskz_loadu_epi8(logits_->tokens_of(block), allowed_ + block * kPanel);
-      const __mmask32 stays = _mm256_test_epi8_mask(flags, flags);
+      const __mmask32 stays = allows(block);
       const __m512 nothing = _mm512_set1_ps(-INFINITY);
       found.low = _mm512_mask_mov_ps(nothing, static_cast<__mmask16>(stays), found.low);
       found.high = _mm512_mask_mov_ps(nothing, static_cast<__mmask16>(stays >> 16), found.high);
@@ -217,34 +219,64 @@ class Line {
     return static_cast<int32_t>(block * kPanel + __builtin_ctz(low | high << 16));
   }
 
-  // What as many tokens reach at least, if it takes no look into blocks to say so; -inf where it does.
-  float reached_by(int64_t count, std::vector<float>& scratch) const {
-    if (count > blocks()) return -INFINITY;
-    scratch = maxima_;
-    std::nth_element(scratch.begin(), scratch.begin() + count - 1, scratch.end(), std::greater<float>());
-    return scratch[count - 1];
+  // A logit that at least so many tokens reach, and not many more; -inf where only a look into blocks could tell.
+  float reached_by(int64_t count) const {
+    float depth = 1;
+    while (reaching(peak_ - depth) < count)
+      if (!std::isfinite(peak_ - (depth *= 2))) return -INFINITY;
+    float near = 0;
+    for (int i = 0; i < 12 && reaching(peak_ - depth) > 2 * count; ++i) {
+      const float middle = (near + depth) / 2;
+      (reaching(peak_ - middle) < count ? near : depth) = middle;
+    }
+    return peak_ - depth;
   }
 
   // All tokens whose logit is at least so high.
   void collect(float least, Tokens& found) const {
-    int64_t room = 0;
-    for (int64_t block = 0; block < blocks(); ++block) room += maxima_[block] >= least ? kPanel : 0;
-    found.clear(room);
+    found.clear(blocks() * kPanel);
     const __m512i steps = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     const __m512 bound = _mm512_set1_ps(least);
-    for (int64_t block = 0; block < blocks(); ++block) {
-      if (!(maxima_[block] >= least)) continue;
-      const Block values = load(block);
-      const __mmask32 exists = logits_->tokens_of(block);
-      const __m512i ids = _mm512_add_epi32(steps, _mm512_set1_epi32(static_cast<int>(block * kPanel)));
-      found.add(ids, values.low,
-                _mm512_mask_cmp_ps_mask(static_cast<__mmask16>(exists), values.low, bound, _CMP_GE_OQ));
-      found.add(_mm512_add_epi32(ids, _mm512_set1_epi32(16)), values.high,
-                _mm512_mask_cmp_ps_mask(static_cast<__mmask16>(exists >> 16), values.high, bound, _CMP_GE_OQ));
+    for (int64_t i = 0; i < blocks(); i += 16) {
+      for (uint32_t some = blocks_reaching(bound, i); some; some &= some - 1) {
+        const int64_t block = i + __builtin_ctz(some);
+        const Block values = load(block);
+        const __mmask32 exists = logits_->tokens_of(block);
+        const __m512i ids = _mm512_add_epi32(steps, _mm512_set1_epi32(static_cast<int>(block * kPanel)));
+        found.add(ids, values.low,
+                  _mm512_mask_cmp_ps_mask(static_cast<__mmask16>(exists), values.low, bound, _CMP_GE_OQ));
+        found.add(_mm512_add_epi32(ids, _mm512_set1_epi32(16)), values.high,
+                  _mm512_mask_cmp_ps_mask(static_cast<__mmask16>(exists >> 16), values.high, bound, _CMP_GE_OQ));
+      }
     }
   }
 
  private:
+  __mmask32 allows(int64_t block) const {
+    const __m256i flags = _mm256_maskz_loadu_epi8(logits_->tokens_of(block), allowed_ + block * kPanel);
+    return _mm256_test_epi8_mask(flags, flags);
+  }
+
+  // Which of sixteen blocks hold a token that reaches the bound.
+  __mmask16 blocks_reaching(__m512 bound, int64_t first) const {
+    const __mmask16 exist = first16(blocks() - first);
+    return _mm512_mask_cmp_ps_mask(exist, _mm512_maskz_loadu_ps(exist, maxima_.data() + first), bound, _CMP_GE_OQ);
+  }
+
+  int64_t reaching(float least) const {
+    int64_t count = 0;
+    for (int64_t i = 0; i < blocks(); i += 16)
+      count += __builtin_popcount(blocks_reaching(_mm512_set1_ps(least), i));
+    return count;
+  }
+
+  void fetch(int64_t id) const {
+    if (id < 0 || id >= columns()) return;
+    const int64_t place = row_ * logits_->stride + id;
+    const char* data = static_cast<const char*>(logits_->data);
+    _mm_prefetch(data + place * (logits_->wide ? sizeof(float) : sizeof(bf16)), _MM_HINT_T1);
+  }
+
   // Of an id beyond the vocabulary, which a tokenizer may have, there is no logit.
   template <class Change>
   void change(int64_t id, const Change& change_logit) {

@@ -25,19 +25,48 @@ struct Choice {
   float top_logits[kMostReported];
 };
 
-// The sum of exp((logit - peak) / temperature) over one block.
-inline float block_weight(Block block, float peak, float inverse) {
-  const auto half = [&](__m512 values) {
-    return exp(_mm512_mul_ps(_mm512_sub_ps(values, _mm512_set1_ps(peak)), _mm512_set1_ps(inverse)));
-  };
-  return _mm512_reduce_add_ps(_mm512_add_ps(half(block.low), half(block.high)));
+constexpr float kLog2OfE = 1.44269504f;
+
+// 2^x for x <= 0, to 2 units in the last place of what x's own rounding makes of it; 1 at 0.
+inline __m512 power_of_2(__m512 x) {
+  x = _mm512_max_ps(x, _mm512_set1_ps(-160.f));  // gives 0
+  const __m512 n = _mm512_roundscale_ps(x, 0), f = _mm512_sub_ps(x, n);
+  __m512 p = _mm512_set1_ps(1.535336188e-4f);
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1.339887440e-3f));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(9.618437357e-3f));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(5.550332471e-2f));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(2.402264791e-1f));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(6.931472028e-1f));
+  return _mm512_scalef_ps(_mm512_fmadd_ps(p, f, _mm512_set1_ps(1.f)), n);
+}
+
+// How logits become weights: exp((logit - peak) / temperature).
+struct Weighing {
+  __m512 peak, scale;
+
+  Weighing(float peak, float temperature)
+      : peak(_mm512_set1_ps(peak)), scale(_mm512_set1_ps(kLog2OfE / temperature)) {}
+
+  __m512 of(__m512 logits) const { return power_of_2(_mm512_mul_ps(_mm512_sub_ps(logits, peak), scale)); }
+  __m512 of(Block block) const { return _mm512_add_ps(of(block.low), of(block.high)); }
+};
+
+// The sums of sixteen blocks' weights, where they exist. What is ruled out weighs nothing, so it isn't looked at.
+template <class Load>
+inline __m512 weigh_blocks(const Weighing& weighing, const float* maxima, __mmask16 exist, const Load& load) {
+  const __m512 greatest = _mm512_mask_loadu_ps(_mm512_set1_ps(-INFINITY), exist, maxima);
+  const uint32_t any = _mm512_cmp_ps_mask(greatest, _mm512_set1_ps(-INFINITY), _CMP_GT_OQ);
+  if (!any) return _mm512_setzero_ps();
+  __m512 sums[16];
+  for (int i = 0; i < 16; ++i) sums[i] = any >> i & 1 ? weighing.of(load(i)) : _mm512_setzero_ps();
+  return fold(sums, [](__m512 a, __m512 b) { return _mm512_add_ps(a, b); });
 }
 
 // Weights of a line's blocks, and what they come to: added one after the other.
 class BlockWeights {
  public:
   void open(int64_t blocks) { weights_.resize(blocks); }
-  float& operator[](int64_t block) { return weights_[block]; }
+  float* at(int64_t block) { return weights_.data() + block; }
 
   double total() const {
     double sum = 0;
@@ -152,17 +181,22 @@ class Chooser {
     if (reports_) reported_.open(plain_.blocks());
   }
 
-  // Second round: the weights of some blocks.
+  // Second round: the weights of some blocks, sixteen at a time.
   void weigh(int64_t from, int64_t to) {
     if (!draws_ && !reports_) return;
-    const float inverse = 1.f / request_->temperature;
-    const bool once = !request_->is_adjusted();
-    for (int64_t block = from; block < to; ++block) {
-      const Block found = line().load(block);
-      if (draws_) drawn_[block] = block_weight(found, line().peak(), inverse);
+    const bool same = !request_->is_adjusted() && draws_ && request_->temperature == 1;
+    const Weighing drawn(line().peak(), request_->temperature), reported(plain_.peak(), 1);
+    for (int64_t first = from; first < to; first += 16) {
+      const __mmask16 exist = first16(to - first);
+      __m512 sums = _mm512_setzero_ps();
+      if (draws_) {
+        sums = weigh_blocks(drawn, line().maxima() + first, exist, [&](int i) { return line().load(first + i); });
+        _mm512_mask_storeu_ps(drawn_.at(first), exist, sums);
+      }
       if (!reports_) continue;
-      if (once && draws_ && inverse == 1) reported_[block] = drawn_[block];
-      else reported_[block] = block_weight(once ? found : plain_.load(block), plain_.peak(), 1);
+      if (!same)
+        sums = weigh_blocks(reported, plain_.maxima() + first, exist, [&](int i) { return plain_.load(first + i); });
+      _mm512_mask_storeu_ps(reported_.at(first), exist, sums);
     }
   }
 
@@ -200,10 +234,10 @@ class Chooser {
     double before = 0;
     const double target = drawn_.total() * request_->number;
     const int64_t block = drawn_.find(target, before);
+    const Block found = line().load(block);
+    const Weighing weighing(line().peak(), request_->temperature);
     float numbers[kPanel];
-    store_block(numbers, line().load(block));
-    for (float& number : numbers) number = score(number);
-    weigh_scores(numbers, kPanel, numbers);
+    store_block(numbers, {weighing.of(found.low), weighing.of(found.high)});
     // A block's own sum was rounded, so its last weights may fall short of the target.
     int32_t last = 0;
     double sum = 0;
@@ -216,7 +250,8 @@ class Chooser {
   }
 
   static void weigh_scores(const float* scores, int64_t count, float* weights) {
-    for (int64_t i = 0; i < count; i += 16) _mm512_storeu_ps(weights + i, exp(_mm512_loadu_ps(scores + i)));
+    for (int64_t i = 0; i < count; i += 16)
+      _mm512_storeu_ps(weights + i, power_of_2(_mm512_mul_ps(_mm512_loadu_ps(scores + i), _mm512_set1_ps(kLog2OfE))));
   }
 
   int32_t draw_truncated(Scratch& scratch) {
@@ -227,7 +262,7 @@ class Chooser {
     double total = 0;
     float least = -FLT_MAX;
     if (has_top_k) {
-      const float edge = line().reached_by(request.top_k, scratch.numbers);
+      const float edge = line().reached_by(request.top_k);
       least = edge > -INFINITY ? logit_of(score(edge)) : -FLT_MAX;
     } else {
       if (request.min_p > -INFINITY) least = logit_of(request.min_p);
@@ -272,7 +307,7 @@ class Chooser {
     const int64_t count = request_->reported;
     if (!count) return;
     Tokens& best = scratch.tokens;
-    plain_.collect(plain_.reached_by(count, scratch.numbers), best);
+    plain_.collect(plain_.reached_by(count), best);
     std::vector<int32_t> order(best.count);
     for (int64_t i = 0; i < best.count; ++i) order[i] = static_cast<int32_t>(i);
     std::partial_sort(order.begin(), order.begin() + count, order.end(), [&](int32_t a, int32_t b) {

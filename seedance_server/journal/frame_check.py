@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 from seedance_server.journal.limits import JournalLimits
 from seedance_server.journal.records import FrameRecord
@@ -19,8 +18,11 @@ def check_frames(frames: Sequence[FrameRecord], limits: JournalLimits) -> None:
     """
     if not 1 <= len(frames) <= limits.commit_rows:
         raise ValueError(f"from 1 to {limits.commit_rows} frames at once, not {len(frames)}")
-    if (largest := max(len(frame.payload) for frame in frames)) > limits.max_frame_bytes:
-        raise ValueError(f"a frame's payload has at most {limits.max_frame_bytes} bytes, not {largest}")
-    for before, after in pairwise(frames):
-        if after.id != before.id + 1 or after.offset != before.offset + before.size:
-            raise ValueError(f"frame {after.id} at {after.offset} doesn't follow frame {before.id}")
+    before: FrameRecord | None = None
+    for frame in frames:
+        if len(frame.payload) > limits.max_frame_bytes:
+            most = limits.max_frame_bytes
+            raise ValueError(f"a frame's payload has at most {most} bytes, not {len(frame.payload)}")
+        if before is not None and (frame.id != before.id + 1 or frame.offset != before.offset + before.size):
+            raise ValueError(f"frame {frame.id} at {frame.offset} doesn't follow frame {before.id}")
+        before = frame

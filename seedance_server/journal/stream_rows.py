@@ -152,11 +152,13 @@ def append(
 ) -> int:
     """See `Journal.append`."""
     check_frames(frames, tx.limits)
-    packed = [pack_token_ids(frame.token_ids) for frame in frames]
+    rows = []
     text_bytes = stored_bytes = 0
-    for frame, token_ids in zip(frames, packed, strict=True):
+    for frame in frames:
+        token_ids, payload = pack_token_ids(frame.token_ids), frame.payload
+        rows.append((frame.id, frame.kind, frame.offset, frame.size, token_ids, payload))
         text_bytes += frame.size
-        stored_bytes += stored_size(len(frame.payload), len(token_ids))
+        stored_bytes += stored_size(len(payload), len(token_ids))
     first = frames[0]
     row = tx.row(
         _APPEND,
@@ -173,14 +175,11 @@ def append(
         record = _live(tx, session_id, epoch, stream_id)
         raise OutOfOrder(stream_id, record.next_frame_id, record.text_bytes)
     (stream_key,) = row
-    insert = tx.db.execute
-    for frame, token_ids in zip(frames, packed, strict=True):
-        insert(
-            _INSERT,
-            (stream_key, frame.id, frame.kind, frame.offset, frame.size, token_ids, frame.payload),
-        )
+    execute = tx.db.execute
+    for values in rows:
+        execute(_INSERT, (stream_key, *values))
     if finish is not None:
-        insert(_FINISH, (tx.now_ms, finish, stream_key))
+        execute(_FINISH, (tx.now_ms, finish, stream_key))
     return tx.now_ms
 
 

@@ -33,6 +33,9 @@ class Backend(Protocol):
     least_rows: int
     graph_obstacle: str | None
 
+    def prepare(self, model: Any) -> None:
+        """Begin, on another thread, what `adopt` will need and needn't wait for the probe."""
+
     def adopt(self, model: Any, probed: Probed, progress: Progress = silent) -> None:
         """Swap those modules of the model that this backend computes itself; called once.
 
@@ -57,6 +60,9 @@ class TorchBackend:
     name = "torch"
     least_rows = 2  # for one row libraries switch to a matrix-vector kernel, which rounds otherwise
     graph_obstacle: str | None = None
+
+    def prepare(self, model: Any) -> None:
+        """Nothing to prepare."""
 
     def adopt(self, model: Any, probed: Probed, progress: Progress = silent) -> None:  # noqa: ARG002
         """Nothing to swap; but weights that the page cache may drop would be read a small page at a time."""

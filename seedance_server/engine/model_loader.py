@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -160,8 +160,7 @@ class _Loading:
         context_length = self._context_length(config.get_text_config(decoder=True))
         self._check_memory(device)
         _read_ahead(self._weight_files())
-        self._progress("loading its tokenizer")
-        load = partial(self._load, *self._load_tokenizer(), context_length, chosen, device, structured_output)
+        load = partial(self._load, context_length, chosen, device, structured_output)
         try:
             return load(kernels, quantize)
         except KernelsUnavailable as error:
@@ -172,16 +171,16 @@ class _Loading:
         self._progress(f"the native kernels fail: {failure}; loading it again for PyTorch's")
         return evolve(load("torch"), computing=f"PyTorch's kernels, since the native ones fail: {failure}")
 
-    def _load_tokenizer(self) -> tuple[Any, bytes]:
+    @cached_property
+    def _tokenizer(self) -> tuple[Any, bytes]:
         """The tokenizer, and what it adds to the fingerprint."""
+        self._progress("loading its tokenizer")
         tokenizer = self._read("its tokenizer", lambda: read_tokenizer(self._source, **self._options))
         files = [] if "gguf_file" in self._options else find_tokenizer_files(self._source, tokenizer)
         return tokenizer, digest_tokenizer(tokenizer, files)
 
     def _load(
         self,
-        tokenizer: Any,
-        tokenizer_digest: bytes,
         context_length: int,
         dtype: torch.dtype,
         device: torch.device,
@@ -194,6 +193,8 @@ class _Loading:
         model = self._load_weights(dtype).to(device).eval()
         backend, computing = choose_backend(model, kernels, quantize)
         self._progress(f"computing with {computing}")
+        backend.prepare(model)
+        tokenizer, tokenizer_digest = self._tokenizer  # Python alone; the backend prepares itself meanwhile
         weights_digest = digest_weights(model, self._progress)
         self._progress("checking that its attention is ours")
         try:

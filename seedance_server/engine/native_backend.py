@@ -84,6 +84,11 @@ class NativeBackend(TorchBackend):
         self._tolerance = _TOLERANCES[quantize]
         self._decoder: DecoderWeights | None = None
 
+    def prepare(self, model: Any) -> None:
+        """Has memory for the packed weights touched."""
+        linears = [each for each in model.modules() if _is_packable(each)]
+        self._memory.reserve(sum(each.weight.nbytes for each in linears) * self._memory.bits // 16)
+
     @torch.inference_mode()
     def adopt(self, model: Any, probed: Probed, progress: Progress = silent) -> None:
         """Take over what the kernels compute, and prove it. An original is let go of once it is packed.
@@ -167,9 +172,13 @@ class _NativeForward:
         return _Output(logits[None])
 
 
+def _is_packable(module: nn.Module) -> bool:
+    return type(module) is nn.Linear and module.weight.dtype == torch.bfloat16
+
+
 def _swap_linears(model: Any, memory: WeightMemory) -> None:
     """Put packed layers in the place of plain linear ones, one after the other."""
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
-            if type(child) is nn.Linear and child.weight.dtype == torch.bfloat16:
+            if _is_packable(child):
                 setattr(parent, name, PackedLinear.of(child, memory))

@@ -88,7 +88,7 @@ def test_loader_reads_a_directory_and_tells_what_it_does(kind, tiny_directory):
     )
     assert (loaded.eos_token_ids, loaded.context_length, loaded.vocab_size) == ({0, 2}, 512, 384)
     assert (loaded.name, loaded.geometry.dtype) == (tiny_directory(kind).name, torch.float32)
-    stages = ["reading", "loading", "loading", "computing", "reading", "checking", "taking"]
+    stages = ["reading", "loading", "computing", "loading", "reading", "checking", "taking"]
     assert [line.split()[0] for line in dict.fromkeys(line for line, _ in told)] == stages
     shares = [share for line, share in told if "fingerprint" in line]
     assert (shares[0], shares) == (0.0, sorted(shares))

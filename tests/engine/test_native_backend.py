@@ -10,6 +10,7 @@ from seedance_server.engine.candidates import BlockPasses
 from seedance_server.engine.errors import KernelsUnavailable
 from seedance_server.engine.kernels.library import KernelsMissing, open_library
 from seedance_server.engine.kernels.linear import PackedLinear
+from seedance_server.engine.kernels.weight_memory import WeightMemory
 from seedance_server.engine.model_loader import load_model
 from seedance_server.engine.native_backend import find_obstacle
 from seedance_server.engine.sequence import FinishReason
@@ -85,6 +86,17 @@ def test_answers_of_8_bits_are_the_same_bits_alone_and_among_others(load_native)
         alone = drive(make_engine(model, prefill_budget_tokens=5), [request])[request.id]
         assert alone.token_ids == together[request.id].token_ids
         assert alone.logprobs == together[request.id].logprobs
+
+
+@pytest.mark.parametrize("quantize", ["none", "int8"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_more_memory_is_touched_beforehand_than_is_packed_into(kind, quantize, load_native, monkeypatch):
+    """It is touched while the tokenizer is read, when nothing has been packed yet."""
+    reserved = []
+    monkeypatch.setattr(WeightMemory, "reserve", lambda _memory, size: reserved.append(size))
+    model = load_native(kind, quantize)
+    assert len(reserved) == 1
+    assert 0 < reserved[0] <= model.backend._memory.size_bytes
 
 
 @pytest.mark.parametrize("kind", KINDS)

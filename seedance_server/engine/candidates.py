@@ -2,20 +2,19 @@
 
 The vocabulary is cut into blocks of `BLOCK_TOKENS`. A token among the best k sits in a block whose maximum is
 among the k best maxima, so after one pass over the logits only k blocks are looked into; a draw over the
-whole vocabulary looks into one. Nothing is sorted but what was found. The passes are functions of their own,
-for a backend may know the maxima from its head product, or sum faster.
+whole vocabulary looks into one. Nothing is sorted but what was found. The native kernels
+do all this in their own way: `native_sampler.py`.
 
 The invariant: each row's results are the same, bit for bit, whatever its neighbours. It knows nothing of
 parameters or randomness.
 """
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
-__all__ = ["BLOCK_TOKENS", "BlockPasses", "Passes", "best_tokens", "block_tokens"]
+__all__ = ["BLOCK_TOKENS", "BlockPasses", "best_tokens", "block_tokens"]
 
 BLOCK_TOKENS = 32
 """Tokens in a block. A k of 64 then looks at 2,048 tokens; the width of a head product's tile."""
@@ -24,9 +23,17 @@ _ROWS = 8
 """Rows converted to float32 at a time: 8 MiB for a vocabulary of 262,144, which stay in the last cache. All
 at once takes half as long again, one by one twice as long (two cores, 32 rows)."""
 
+_LEAST_SCORE, _LEAST_WEIGHT = -87.0, 1.7e-38
+"""Below them a weight is 0. The exponential of -inf, or one too small to be a normal number, takes up to eight
+times as long."""
 
-class Passes(Protocol):
-    """What reads whole rows: `BlockPasses`, or a backend that has something faster."""
+
+class BlockPasses:
+    """Passes over whole rows. Keeps its scratch: fresh pages cost as much as the work. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._scratch = torch.empty(0)
+        self._copies = torch.empty(0)
 
     def maxima(self, logits: Tensor) -> Tensor:
         """The greatest logit of each block.
@@ -35,9 +42,15 @@ class Passes(Protocol):
             logits: ``[rows, vocabulary]``, any floating dtype.
 
         Returns:
-            ``[rows, blocks]`` in float32 or the dtype of ``logits``, overwritten when those are; NaN where
-            the block holds one. The last block may be short.
+            Float32 ``[rows, blocks]``; NaN where the block holds one. The last block may be short.
         """
+        if logits.dtype == torch.float32 and logits.shape[1] % BLOCK_TOKENS == 0:
+            return logits.reshape(len(logits), -1, BLOCK_TOKENS).amax(-1)
+        maxima = logits.new_empty((len(logits), _blocks(logits)), dtype=torch.float32)
+        for start in range(0, len(logits), _ROWS):
+            rows = slice(start, start + _ROWS)
+            torch.amax(self._load(logits[rows]), -1, out=maxima[rows])
+        return maxima
 
     def weights(self, logits: Tensor, rows: Sequence[int], peaks: Tensor, temperatures: Tensor) -> Tensor:
         """The sum of exp((logit - peak) / temperature) over each block.
@@ -51,10 +64,16 @@ class Passes(Protocol):
         Returns:
             Float32 ``[len(rows), blocks]``.
         """
+        weights = logits.new_empty((len(rows), _blocks(logits)), dtype=torch.float32)
+        for start in range(0, len(rows), _ROWS):
+            some = slice(start, start + _ROWS)
+            values = self._load(_take(logits, rows[some]))
+            values.sub_(peaks[some, None, None]).div_(temperatures[some, None, None])
+            torch.threshold_(values.clamp_(min=_LEAST_SCORE).exp_(), _LEAST_WEIGHT, 0.0)
+            torch.sum(values, -1, out=weights[some])
+        return weights
 
-    def copy(
-        self, logits: Tensor, rows: Sequence[int], allowed: Sequence[Tensor | None]
-    ) -> tuple[Tensor, Tensor]:
+    def copy(self, logits: Tensor, rows: Sequence[int], allowed: Sequence[Tensor | None]) -> Tensor:
         """Rows in float32, to be changed.
 
         Args:
@@ -63,46 +82,16 @@ class Passes(Protocol):
             allowed: For each a bool ``[vocabulary]`` on the CPU, or None: all other tokens become -inf.
 
         Returns:
-            Float32 ``[len(rows), vocabulary]``, overwritten by the next call, and its block maxima, which
-            aren't.
+            Float32 ``[len(rows), vocabulary]``, overwritten by the next call.
         """
-
-
-class BlockPasses:
-    """In torch alone. Keeps its scratch: fresh pages cost as much as the work. Not thread-safe."""
-
-    def __init__(self) -> None:
-        self._scratch = torch.empty(0)
-        self._copies = torch.empty(0)
-
-    def maxima(self, logits: Tensor) -> Tensor:
-        """See `Passes.maxima`."""
-        maxima = logits.new_empty((len(logits), _blocks(logits)), dtype=torch.float32)
-        for start in range(0, len(logits), _ROWS):
-            rows = slice(start, start + _ROWS)
-            torch.amax(self._load(logits[rows]), -1, out=maxima[rows])
-        return maxima
-
-    def weights(self, logits: Tensor, rows: Sequence[int], peaks: Tensor, temperatures: Tensor) -> Tensor:
-        """See `Passes.weights`."""
-        weights = logits.new_empty((len(rows), _blocks(logits)), dtype=torch.float32)
-        for start in range(0, len(rows), _ROWS):
-            some = slice(start, start + _ROWS)
-            values = self._load(_take(logits, rows[some]))
-            values.sub_(peaks[some, None, None]).div_(temperatures[some, None, None]).exp_()
-            torch.sum(values, -1, out=weights[some])
-        return weights
-
-    def copy(
-        self, logits: Tensor, rows: Sequence[int], allowed: Sequence[Tensor | None]
-    ) -> tuple[Tensor, Tensor]:
-        """See `Passes.copy`."""
         copies = self._room_for_copies(logits, len(rows))
         for copy, row, some in zip(copies, rows, allowed, strict=True):
-            copy.copy_(logits[row])
-            if some is not None:
-                copy.masked_fill_(~some.to(copy.device), -torch.inf)
-        return copies, BlockPasses.maxima(self, copies)
+            if some is None:
+                copy.copy_(logits[row])
+            else:  # the lesser of inf and a logit, or of -inf: filling by a mask takes three times as long
+                copy.copy_(some.view(torch.uint8)).sub_(0.5).mul_(torch.inf)
+                torch.minimum(copy, logits[row], out=copy)
+        return copies
 
     def _room_for_copies(self, logits: Tensor, rows: int) -> Tensor:
         size = rows * logits.shape[1]
@@ -147,7 +136,7 @@ def best_tokens(logits: Tensor, rows: Tensor, maxima: Tensor, count: int) -> tup
     Args:
         logits: ``[any, vocabulary]``.
         rows: Int64 ``[rows]``: which rows of ``logits``.
-        maxima: The `Passes.maxima` of ``logits``.
+        maxima: The `BlockPasses.maxima` of ``logits``.
         count: At most the vocabulary.
 
     Returns:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seedance_server.engine.candidates import Passes, best_tokens, block_tokens
+from seedance_server.engine.candidates import BlockPasses, best_tokens, block_tokens
 from seedance_server.engine.streams import Streams
 
 __all__ = ["CANDIDATES", "LogitLines"]
@@ -26,7 +26,7 @@ class LogitLines:
     Attributes:
         streams: Those of their device.
         logits: They.
-        maxima: Of their blocks, see `Passes.maxima`.
+        maxima: Of their blocks, see `BlockPasses.maxima`.
         peaks: The greatest logit of each, once it was read.
         firsts: The first token that has it; meaningless where the peak isn't finite.
     """
@@ -35,7 +35,7 @@ class LogitLines:
     firsts: list[int]
 
     def __init__(
-        self, logits: Tensor, passes: Passes, streams: Streams, maxima: Tensor | None = None
+        self, logits: Tensor, passes: BlockPasses, streams: Streams, maxima: Tensor | None = None
     ) -> None:
         self.streams = streams
         self.logits = logits
@@ -94,6 +94,10 @@ class LogitLines:
         if missing := [key for key in keys if key not in self._totals]:
             self.sums(*zip(*missing, strict=True))
         return torch.stack([self._totals[key] for key in keys])
+
+    def maxima_of(self, some: Sequence[int]) -> Tensor:
+        """Copy those of some lines, in float32."""
+        return self.maxima[self._index(some)].float()
 
     def inside(self, some: Sequence[int], blocks: Tensor) -> tuple[Tensor, Tensor]:
         """Ids and logits of one block ``[len(some), 1]`` of each line."""

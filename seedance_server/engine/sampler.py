@@ -16,7 +16,7 @@ import torch
 from attrs import field, frozen
 from torch import Tensor
 
-from seedance_server.engine.candidates import BLOCK_TOKENS, BlockPasses, Passes, block_tokens
+from seedance_server.engine.candidates import BLOCK_TOKENS, BlockPasses, block_tokens
 from seedance_server.engine.errors import NumericalError
 from seedance_server.engine.logit_lines import CANDIDATES, LogitLines
 from seedance_server.engine.penalties import adjust_logits, is_adjusted
@@ -116,13 +116,12 @@ class Sampler:
 
     Args:
         vocab_size: Width of a row of logits.
-        passes: Reads whole rows.
         streams: Those of the logits' device; None for a CPU.
     """
 
-    def __init__(self, vocab_size: int, passes: Passes | None = None, streams: Streams | None = None) -> None:
+    def __init__(self, vocab_size: int, streams: Streams | None = None) -> None:
         self._vocab_size = vocab_size
-        self._passes = passes or BlockPasses()
+        self._passes = BlockPasses()
         self._streams = streams or CpuStreams(lambda: 0.0)
 
     @torch.inference_mode()
@@ -161,7 +160,11 @@ class Sampler:
 
     def _adjust(self, plain: LogitLines, adjusted: Sequence[int], rows: Sequence[SamplingRow]) -> LogitLines:
         """Some of the lines as their requests want them."""
-        scores, maxima = self._passes.copy(plain.logits, adjusted, [row.allowed for row in rows])
+        scores = self._passes.copy(plain.logits, adjusted, [row.allowed for row in rows])
+        maxima = plain.maxima_of(adjusted)
+        for line, row in enumerate(rows):
+            if row.allowed is not None:
+                maxima[line] = self._passes.maxima(scores[line : line + 1])[0]
         changed = adjust_logits(scores, rows, self._streams.upload)
         if len(changed):
             lines, ids = changed // self._vocab_size, changed % self._vocab_size

@@ -77,3 +77,21 @@ def test_best_tokens_are_those_of_a_full_sort_when_there_are_many_equals(numbers
     assert ids[0, :better].tolist() == expected.indices[:better].tolist()
     assert torch.equal(logits[1, ids[0]], values[0])
     assert len(set(ids[0].tolist())) == count
+
+
+def test_block_weights_are_nothing_where_nothing_can_be_chosen():
+    """Neither what is ruled out nor what is too unlikely for a normal number weighs anything at all."""
+    logits = torch.full((1, 3 * BLOCK_TOKENS), -math.inf)
+    logits[0, 40], logits[0, 41], logits[0, 70] = -7.0, -93.9, -94.1
+    weights = BlockPasses().weights(logits, [0], torch.tensor([-7.0]), torch.ones(1))
+    assert weights.tolist() == [[0.0, 1.0, 0.0]]
+
+
+def test_copies_keep_what_is_allowed_and_rule_out_the_rest():
+    """In float32, any rows in any order, and the logits stay as they are."""
+    logits = random_logits(3, 100, torch.bfloat16)
+    allowed = torch.arange(100) % 3 == 1
+    copies = BlockPasses().copy(logits, [2, 0, 2], [None, allowed, ~allowed])
+    expected = logits[[2, 0, 2]].float()
+    expected[1, ~allowed] = expected[2, allowed] = -math.inf
+    assert torch.equal(copies, expected)

@@ -52,7 +52,6 @@ from seedance_server.engine.streams import open_streams
 
 __all__ = ["Engine"]
 
-
 _LONGEST_REST_S = 0.25
 """Of a step in which all rest: commands, a cancel say, wait no longer for it than for a slow step. Picked."""
 
@@ -356,6 +355,7 @@ class Engine:
         self._scheduler.max_sequences = self._limit.note_success()
         self._prompt_rows = batch.tokens - len(rows)
         self._prefill_budget.note(len(rows), self._prompt_rows, self._step_s)
+        self._speculation.note(len(batch.sampled), len(rows), self._prompt_rows, self._step_s)
         return self._postprocess(batch, sampled, forward_end, now)
 
     def _postprocess(

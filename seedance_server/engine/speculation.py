@@ -6,9 +6,9 @@ logits, seed and position. While it chooses what the draft says, the next positi
 the tokens are those that would have come one by one, whatever the temperature; only their number per step
 differs.
 
-Drafts share the cost of a step: what each row more costs was measured (`StepCost`), and how often a guess of
-its kind was right in this sequence is counted (`PromptLookup`). Of all guesses the most likely ones go
-along, as many as bring the most tokens for the time.
+Drafts share the cost of a step: what each row more costs was measured (`StepCost`) and is watched
+(`Dearness`), and how often a guess of its kind was right in this sequence is counted (`PromptLookup`). Of all
+guesses the most likely ones go along, as many as bring the most tokens for the time.
 
 The rule that bounds what this may cost: **each sequence has an account**, in steps without drafts. A step
 that drafts make longer takes from the account of every sequence in it what it is longer by, whosever drafts
@@ -23,6 +23,7 @@ from collections.abc import Iterable
 
 from attrs import define, field
 
+from seedance_server.engine.dearness import Dearness
 from seedance_server.engine.prompt_lookup import PromptLookup
 from seedance_server.engine.sequence import Sequence
 from seedance_server.engine.step_cost import USUAL_COST, StepCost
@@ -37,6 +38,8 @@ Picked."""
 _MOST_DECODING = 16
 _MOST_ROWS = 32
 """Above these nothing is guessed: rows are dear there, and a longer step is felt by many. Picked."""
+_LEAST_COST = 0.005
+"""Of a row, in steps: no row is free, even where measuring found that none takes longer. Picked."""
 
 
 @define(eq=False)
@@ -57,7 +60,7 @@ class Speculation:
         most_tokens: Longest draft; 0 for none at all.
 
     Attributes:
-        cost: What steps cost.
+        cost: What steps cost, as measured at start.
         drafted_tokens: Tokens that were run ahead.
         accepted_tokens: Those of them that were right: steps saved.
     """
@@ -65,6 +68,7 @@ class Speculation:
     def __init__(self, most_tokens: int, cost: StepCost = USUAL_COST) -> None:
         self._most_tokens = most_tokens
         self._ahead: dict[int, _Ahead] = {}
+        self._dearness = Dearness()
         self.cost = cost
         self.drafted_tokens = 0
         self.accepted_tokens = 0
@@ -109,6 +113,11 @@ class Speculation:
             self.accepted_tokens += accepted
             self._ahead[sequence.id].pay(accepted)
 
+    def note(self, answers: int, rows: int, prompt_rows: int, seconds: float) -> None:
+        """What a step took: of so many answers with their drafts in ``rows``, and prompts beside them."""
+        if answers and not prompt_rows:
+            self._dearness.note(answers, self._longer_by(answers, rows - answers), seconds)
+
     def forget(self, sequence: Sequence) -> None:
         """It has ended."""
         self._ahead.pop(sequence.id, None)
@@ -127,13 +136,16 @@ class Speculation:
     ) -> tuple[int, float]:
         """How many of the guesses to run, and by how much that makes the step longer, as a share of it."""
         rows = decoding + other_rows
-        plain = self.cost.of(rows)
         tokens, best, chosen = float(decoding), float(decoding), (0, 0.0)
         for count, chance in enumerate(chances[: _MOST_ROWS - decoding], 1):
-            times = self.cost.of(rows + count) / plain
-            if times - 1 > account:
+            longer_by = self._dearness.factor * self._longer_by(rows, count)
+            if longer_by > account:
                 break
             tokens += chance
-            if tokens / times > best:
-                best, chosen = tokens / times, (count, times - 1)
+            if tokens / (1 + longer_by) > best:
+                best, chosen = tokens / (1 + longer_by), (count, longer_by)
         return chosen
+
+    def _longer_by(self, rows: int, drafted: int) -> float:
+        """What drafts make a step longer by, as a share of it without them, as measured at start."""
+        return max(self.cost.of(rows + drafted) / self.cost.of(rows) - 1, drafted * _LEAST_COST)

@@ -85,6 +85,9 @@ class _Foresight:
             right = self._answer[done : done + 3] if sequence.remaining == 1 else []
             sequence.draft = tuple(token if done % 2 else (token + 1) % 384 for token in right[:-1])
 
+    def note(self, *_):
+        pass
+
     def learn(self, _sequence, drafted, accepted):
         self.drafted_tokens += drafted
         self.accepted_tokens += accepted

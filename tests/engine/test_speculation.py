@@ -60,6 +60,18 @@ def test_speculation_counts_the_rows_of_prompts_beside():
     assert sequence.draft == ()
 
 
+@pytest.mark.parametrize(("prompt_rows", "tokens"), [(0, 0), (5, 7)])
+def test_speculation_guesses_less_where_drafts_take_longer_than_measured(prompt_rows, tokens):
+    """What was measured at start may be wrong by now; a step that a prompt made long says nothing of it."""
+    speculation = Speculation(7, EIGHT_ARE_CHEAP)
+    for _ in range(60):
+        speculation.note(1, 1, 0, 0.020)
+        speculation.note(1, 8, prompt_rows, 0.050)
+    sequence = _decoding()
+    speculation.propose([sequence])
+    assert len(sequence.draft) == tokens
+
+
 def test_speculation_leaves_prompts_and_paused_sequences_alone():
     """Nothing can be proved where no token is sampled, and the first one is for the prompt to say."""
     paused, prompt, first, other = (_decoding(number) for number in range(4))

@@ -78,6 +78,8 @@ class FrontDoorStatistics:
         contained: Connections that ended by an exception which should not have been.
         refusals: Those that were turned away, by reason.
         closes: WebSockets that are over, by close code.
+        travelled: Bytes of WebSocket messages, by direction.
+        plain: The same without compression.
         websockets: WebSockets open.
         http: Connections open on which HTTP requests were let in.
         lobby: Connections open that haven't been welcomed.
@@ -90,6 +92,8 @@ class FrontDoorStatistics:
     contained: int = 0
     refusals: Mapping[str, int] = field(factory=dict)
     closes: Mapping[str, int] = field(factory=dict)
+    travelled: Mapping[str, int] = field(factory=dict)
+    plain: Mapping[str, int] = field(factory=dict)
     websockets: int = 0
     http: int = 0
     lobby: int = 0
@@ -167,6 +171,8 @@ class FrontDoor:
         counts.requests, counts.http = self._http.requests, self._http.open
         counts.refusals, counts.closes = self.house.refusals, self._websockets.closes
         counts.refused = self.house.refusals.total()
+        carried = self._websockets.carried()
+        counts.travelled, counts.plain = carried.travelled, carried.plain
         counts.lobby = self.lobby.visits
         return counts
 

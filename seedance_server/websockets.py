@@ -13,6 +13,7 @@ from collections import Counter
 
 import structlog
 import trio
+from attrs import define, field
 from trio_websocket import wrap_server_stream
 
 from seedance_server.gate import Pass
@@ -28,7 +29,7 @@ from seedance_wire.errors import CloseCode
 from seedance_wire.messages import ErrorCode
 from seedance_wire.state import Role
 
-__all__ = ["WebSockets"]
+__all__ = ["Carried", "WebSockets"]
 
 _log = structlog.get_logger(__name__)
 
@@ -48,6 +49,25 @@ _ENGINE_FAILED = Farewell(CloseCode.INTERNAL_ERROR, "the engine failed: come bac
 _KEY_REVOKED = Farewell(CloseCode.UNAUTHENTICATED, "the key opens nothing any more")
 
 
+@define
+class Carried:
+    """Bytes of WebSocket messages by direction, without the headers of their frames.
+
+    Attributes:
+        travelled: ``sent`` to clients and ``received`` from them.
+        plain: The same without compression.
+    """
+
+    travelled: Counter[str] = field(factory=lambda: Counter(sent=0, received=0))
+    plain: Counter[str] = field(factory=lambda: Counter(sent=0, received=0))
+
+    def add(self, connection: Connection) -> None:
+        """Adds what a connection has carried."""
+        counts = connection.statistics()
+        self.travelled.update(sent=counts.bytes_sent, received=counts.bytes_received)
+        self.plain.update(sent=counts.plain_bytes_sent, received=counts.plain_bytes_received)
+
+
 class WebSockets:
     """Serves them.
 
@@ -64,12 +84,21 @@ class WebSockets:
     def __init__(self, house: House) -> None:
         self._house = house
         self._peers: dict[Peer, Pass] = {}
+        self._connections: set[Connection] = set()
+        self._past = Carried()
         self._left = trio.Event()
         self._is_broken_off = False
         self.open = 0
         self.upgraded = 0
         self.closes: Counter[str] = Counter()
         self.heartbeats = Heartbeats(house.config.heartbeat_s, house.config.heartbeat_timeout_s)
+
+    def carried(self) -> Carried:
+        """What went over all of them so far."""
+        carried = Carried(self._past.travelled.copy(), self._past.plain.copy())
+        for connection in self._connections:
+            carried.add(connection)
+        return carried
 
     def go_away(self, deadline_ms: int) -> None:
         """Tells every client to go elsewhere."""
@@ -160,6 +189,7 @@ class WebSockets:
                     on_welcome=visit.leave,
                 )
                 self._peers[peer] = one
+                self._connections.add(connection)
                 self.heartbeats.watch(peer)
                 if self._house.is_draining:  # it began after this one was decided on
                     peer.go_away(_SHUTTING_DOWN.reason, 0)
@@ -173,6 +203,8 @@ class WebSockets:
                     raise
                 finally:
                     del self._peers[peer]
+                    self._connections.remove(connection)
+                    self._past.add(connection)
                     self.heartbeats.forget(peer)
                     evicted = visit.scope.cancel_called
                     farewell = farewell or (_CROWDED_OUT if evicted else _SHUTTING_DOWN)  # cancelled

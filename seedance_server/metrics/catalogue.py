@@ -185,6 +185,8 @@ _METRICS = (
     _counter("connections_closed", "WebSockets that are over, by close code.", "code"),
     _counter("http_requests", "HTTP requests that came, those refused included."),
     _gauge("websockets", "WebSockets open."),
+    _counter("websocket_bytes", "Bytes of WebSocket messages as they travelled.", "direction"),
+    _counter("websocket_plain_bytes", "The same without compression, which saves the rest.", "direction"),
     _gauge("http_connections", "HTTP connections open that were let in."),
     _gauge("lobby_connections", "Connections open that haven't proved anything yet."),
     _counter("heartbeats_sent", "Silent clients that were asked for a sign of life."),

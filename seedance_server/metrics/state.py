@@ -54,6 +54,14 @@ class DoorFigures(Protocol):
     def closes(self) -> Mapping[str, int]:
         """WebSockets that are over, by close code."""
 
+    @property
+    def travelled(self) -> Mapping[str, int]:
+        """Bytes of WebSocket messages, by direction."""
+
+    @property
+    def plain(self) -> Mapping[str, int]:
+        """The same without compression."""
+
 
 @frozen(kw_only=True)
 class Serving:
@@ -143,6 +151,8 @@ class StateCollector(Collector):
         scrape.put("lobby_connections", door.lobby)
         scrape.put_each("connections_refused", door.refusals)
         scrape.put_each("connections_closed", door.closes)
+        scrape.put_each("websocket_bytes", door.travelled)
+        scrape.put_each("websocket_plain_bytes", door.plain)
         tls = self._tls()
         scrape.put_each("tls_handshakes_refused", tls.refused)
         scrape.put_each("tls_reloads", {"good": tls.reloads, "failed": tls.failed_reloads})

@@ -45,6 +45,35 @@ async def test_state_shares_out_by_tenant_with_no_more_series_than_allowed(autoj
         assert value(read, "tenant_sent_bytes_total", tenant="local") > 0
 
 
+async def test_state_counts_what_compression_saves_on_websockets(autojump_clock) -> None:
+    """Both ways, of those that are open and of those that are over; nothing is lost when one ends."""
+    names = ("websocket_bytes_total", "websocket_plain_bytes_total")
+
+    def carried(server, name):
+        read = scrape(server)
+        return [value(read, name, direction=direction) for direction in ("sent", "received")]
+
+    async with serve_in_memory(ScriptedEngine(["one word of many "] * 80)) as server:
+        assert [carried(server, name) for name in names] == [[0, 0], [0, 0]]
+        totals = []
+        for capabilities in ((), None):
+            before = [carried(server, name) for name in names]
+            async with wire_client(server.connect(), capabilities=capabilities) as client:
+                await client.submit("Say it again. " * 30)
+                await client.until_end()
+                travelled, plain = [carried(server, name) for name in names]
+                client_side = client.connection.statistics()
+                assert travelled[1] - before[0][1] == client_side.bytes_sent
+                assert plain[1] - before[1][1] == client_side.plain_bytes_sent
+                totals.append((travelled, plain))
+            await trio.sleep(5)
+            assert server.door.statistics().websockets == 0
+            assert carried(server, names[0])[0] >= travelled[0]
+        (first, first_plain), (second, second_plain) = totals
+        assert first == first_plain
+        assert second[0] < second_plain[0]
+
+
 async def test_state_counts_connections_by_how_they_came_and_went(autojump_clock) -> None:
     """Who was turned away and why, who became a WebSocket, with which code it ended."""
     config = Config(model_path="m", api_key="k" * 16)

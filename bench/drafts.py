@@ -1,9 +1,9 @@
 """What drafts cost where they don't help, and what they bring where they do: the engine alone, in turns.
 
 Two engines over one model, one with drafts and one without, answer the same requests, a step of the one and a
-step of the other, so that both meet what disturbs the machine; who goes first changes from round to round. Text drawn at temperature 1 after words in no order repeats
-hardly anything, so that guesses are mostly wrong. Texts of `unseen_texts` take turns, one a stream and round.
-Both engines must give the same tokens, which is checked.
+step of the other, so that both meet what disturbs the machine; who goes first changes from round to round.
+Text drawn at temperature 1 after words in no order repeats hardly anything, so that guesses are mostly wrong.
+Texts of `unseen_texts` take turns, one a stream and round. Both must give the same tokens, which is checked.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Up to some rows a step takes as long as its weights take to be read, so that more rows are almost free; from
 there on each costs as much as the next. Where that is depends on kernels, model and machine, so it is
-measured once, at start (see `step_trial.py`), and stays what it is: what is decided from it follows from the
-sequences alone. Pure Python.
+measured once, at start (see `step_trial.py`). How far that holds in service is for `Dearness` to say. Pure
+Python.
 """
 
 from collections.abc import Mapping

@@ -24,8 +24,8 @@ _ROWS = 8
 at once takes half as long again, one by one twice as long (two cores, 32 rows)."""
 
 _LEAST_SCORE, _LEAST_WEIGHT = -87.0, 1.7e-38
-"""Below them a weight is 0. The exponential of -inf, or one too small to be a normal number, takes up to eight
-times as long."""
+"""Below them a weight is 0. The exponential of -inf, or one too small to be a normal number, takes up to
+eight times as long."""
 
 
 class BlockPasses:

@@ -41,7 +41,7 @@ from seedance_wire.messages import (
     ResumeFailure,
     Submit,
 )
-from seedance_wire.stored_form import dump_submit, load_submit, request_fingerprint
+from seedance_wire.stored_form import dump_request, load_submit
 
 __all__ = ["Requests"]
 
@@ -210,11 +210,12 @@ class Requests:
         prepared: Prepared,
         committed: Callable[[Submission], None],
     ) -> Submission:
+        request, fingerprint = dump_request(submit)
         new = NewStream(
             sequence_id=submit.sequence_id,
             idempotency_key=submit.idempotency_key,
-            fingerprint=request_fingerprint(submit),
-            request=dump_submit(submit),
+            fingerprint=fingerprint,
+            request=request,
             model_fingerprint=self._admission.model.fingerprint,
             prompt_ids=prepared.prompt_ids,
             seed=prepared.seed,

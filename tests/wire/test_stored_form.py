@@ -13,6 +13,7 @@ from seedance_wire.protobuf_codec import ProtobufCodec
 from seedance_wire.stored_form import (
     dump_events,
     dump_frame,
+    dump_request,
     dump_submit,
     load_events,
     load_frame,
@@ -37,8 +38,9 @@ def test_frame_comes_back_in_the_epoch_of_who_sends_it(frame: Frame, epoch: int)
 
 @given(submit=submits())
 def test_request_comes_back_as_it_was(submit: Submit) -> None:
-    """Whole, with its numbers."""
+    """Whole, with its numbers; its fingerprint can be had with it."""
     assert load_submit(dump_submit(submit)) == submit
+    assert dump_request(submit) == (dump_submit(submit), request_fingerprint(submit))
 
 
 @given(reported=st.lists(user_events, min_size=1, max_size=3).map(tuple))

@@ -23,6 +23,7 @@ from .validity import check_outgoing
 __all__ = [
     "dump_events",
     "dump_frame",
+    "dump_request",
     "dump_submit",
     "load_events",
     "load_frame",
@@ -76,6 +77,16 @@ def dump_submit(submit: Submit) -> bytes:
         LocalProtocolError: A value is outside what the protocol allows.
     """
     return _to_pb(submit).SerializeToString(deterministic=True)
+
+
+def dump_request(submit: Submit) -> tuple[bytes, bytes]:
+    """Returns what `dump_submit` and `request_fingerprint` do, of one look at the request.
+
+    Raises:
+        LocalProtocolError: A value is outside what the protocol allows.
+    """
+    written = _to_pb(submit)
+    return written.SerializeToString(deterministic=True), _fingerprint(written)
 
 
 def dump_events(events: Sequence[UserEvent]) -> bytes:
@@ -136,7 +147,10 @@ def request_fingerprint(submit: Submit) -> bytes:
     Raises:
         LocalProtocolError: A value is outside what the protocol allows.
     """
-    written = _to_pb(submit)
+    return _fingerprint(_to_pb(submit))
+
+
+def _fingerprint(written: pb.Submit) -> bytes:
     for name in _OF_THE_ATTEMPT:
         written.ClearField(name)  # type: ignore[arg-type]
     return hashlib.sha256(written.SerializeToString(deterministic=True)).digest()

@@ -10,10 +10,11 @@ import hashlib
 from attrs import field, frozen
 
 from seedance_server.frame_source import FrameSource
+from seedance_server.journal.records import StreamRecord, StreamState
 from seedance_server.stream import Stream
 from seedance_wire.messages import ResumeFailure
 
-__all__ = ["FoundStream", "ResumeRefused"]
+__all__ = ["FoundStream", "ResumeRefused", "last_readable_id"]
 
 
 class ResumeRefused(Exception):  # noqa: N818 - says what happened; between here and the attachment
@@ -54,3 +55,8 @@ class FoundStream:
     def is_live(self) -> bool:
         """Whether there will be more frames than there are."""
         return self.stream is not None
+
+
+def last_readable_id(record: StreamRecord) -> int:
+    """The last frame that a reader can get: that a stream was given up is said in one that isn't written."""
+    return record.last_id + (record.state is StreamState.ABANDONED)

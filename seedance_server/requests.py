@@ -20,7 +20,7 @@ import trio
 from seedance_server.admission import Admission
 from seedance_server.config import Config
 from seedance_server.errors import RequestRefused
-from seedance_server.found_stream import FoundStream, ResumeRefused
+from seedance_server.found_stream import FoundStream, ResumeRefused, last_readable_id
 from seedance_server.frame_draft import Position
 from seedance_server.frame_source import FrameSource, read_text, text_hash
 from seedance_server.journal.errors import StreamExpired, StreamNotFound, StreamTruncated
@@ -122,11 +122,7 @@ class Requests:
         if submit.continues is not None:
             preceding_ids = await self._conversation(session, submit.continues)
         prepared = await self._admission.prepare(
-            submit,
-            preceding_ids,
-            tenant=session.tenant,
-            session=session.id,
-            arrival_s=watch.arrival_s,
+            submit, preceding_ids, tenant=session.tenant, session=session.id, arrival_s=watch.arrival_s
         )
         watch.reach(Stage.PREPARED)
         return prepared
@@ -287,7 +283,9 @@ class Requests:
                 record = await self._journal.find_stream(session.id, stream_id)
                 if record.state is StreamState.EXPIRED:
                     raise ResumeRefused(ResumeFailure.EXPIRED, record.first_available_id, record.last_id)
-                first_id, last_id = record.first_available_id, _last_id(record)
+                if not record.last_id and not await self._is_kept(session, stream_id):
+                    raise ResumeRefused(ResumeFailure.NOT_FOUND)
+                first_id, last_id = record.first_available_id, last_readable_id(record)
             if after_id > last_id:
                 raise ResumeRefused(ResumeFailure.CURSOR_AHEAD, first_id, last_id)
             if after_id + 1 < first_id:
@@ -299,6 +297,11 @@ class Requests:
         except StreamTruncated as error:
             code = ResumeFailure.EXPIRED if isinstance(error, StreamExpired) else ResumeFailure.TRUNCATED
             raise ResumeRefused(code, error.first_available_id, error.last_id) from error
+
+    async def _is_kept(self, session: Session, stream_id: int) -> bool:
+        """Whether the journal has a stream's frames: one without durability has but a row there."""
+        stored = await self._journal.load_stream(session.id, stream_id)
+        return self.durability_of(load_submit(stored.request)) is not Durability.NONE
 
     async def _compare(
         self, session: Session, resume: Resume, first_id: int, last_id: int
@@ -320,7 +323,7 @@ class Requests:
                         source=FrameSource(self._journal, session.id, stream_id, None),
                         stream=None,
                         first_available_id=record.first_available_id,
-                        last_id=_last_id(record),
+                        last_id=last_readable_id(record),
                         digest=digest,
                     )
                 stream = await self._take_over(session, record, to_generate=True)
@@ -393,8 +396,3 @@ class Requests:
         self._admission.enter_again(session.tenant)
         self._run(session, stream, 0, 0)  # its prompt was charged when it began
         return stream
-
-
-def _last_id(record: StreamRecord) -> int:
-    """The last frame that a reader can get: that a stream was given up is said in one that isn't written."""
-    return record.last_id + (record.state is StreamState.ABANDONED)

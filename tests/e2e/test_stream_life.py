@@ -16,6 +16,8 @@ from seedance_wire.messages import (
     Flush,
     OnDisconnect,
     Resumed,
+    ResumeFailure,
+    ResumeRejected,
 )
 from tests.e2e.test_resume import PIECES, begin, check_whole, digest_of
 from tests.server.wire_client import wire_client
@@ -138,16 +140,16 @@ async def test_stream_that_is_to_end_with_its_connection_does(autojump_clock, du
         await trio.sleep(0.05)
         assert engine.active == ()
         async with wire_client(server.connect(), former=welcome) as client:
-            answer = await client.resume(1, taken if durability is Durability.COMMITTED else ())
+            answer = await client.resume(1, taken)
+            if durability is Durability.NONE:
+                assert isinstance(answer, ResumeRejected)
+                assert answer.code is ResumeFailure.NOT_FOUND
+                return
             assert isinstance(answer, Resumed)
             end = (await client.frames())[-1]
-            if durability is Durability.COMMITTED:
-                assert isinstance(end, Flush)
-                assert end.final is not None
-                assert end.final.finish_reason is FinishReason.CANCELLED
-            else:
-                assert isinstance(end, Error)
-                assert end.code is ErrorCode.ABANDONED
+            assert isinstance(end, Flush)
+            assert end.final is not None
+            assert end.final.finish_reason is FinishReason.CANCELLED
 
 
 @pytest.mark.parametrize("after_s", [0.0, 40.0])
@@ -187,7 +189,9 @@ async def test_server_without_a_journal_keeps_nothing_and_says_so(autojump_clock
         await client.submit(durability=Durability.COMMITTED)
         refused = await client.refused()
         assert (refused.code, refused.field) == (ErrorCode.UNSUPPORTED, "durability")
-        assert isinstance(await client.resume(1), Resumed)  # its row was kept, its frames weren't
+        answer = await client.resume(1)
+        assert isinstance(answer, ResumeRejected)
+        assert answer.code is ResumeFailure.NOT_FOUND
 
 
 async def test_turn_continues_from_the_exact_ids_of_the_one_before(autojump_clock) -> None:

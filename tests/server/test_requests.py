@@ -154,12 +154,24 @@ async def test_resume_digest_is_compared_with_the_text(autojump_clock) -> None:
             assert caught.value.code is ResumeFailure.DIVERGED
 
 
-async def test_stream_without_durability_cannot_be_resumed(autojump_clock) -> None:
-    """Its frames are nowhere but on their way."""
+@pytest.mark.parametrize("last_processed_id", [0, 1, 30])
+@pytest.mark.parametrize("when", ["running", "over", "after the process died"])
+async def test_stream_without_durability_cannot_be_resumed(
+    autojump_clock, when: str, last_processed_id: int
+) -> None:
+    """Its frames are nowhere but on their way; that it has a row tells nobody that it ended, or how."""
     async with at_work() as (requests, session, _):
-        await begin(requests, session, submit(durability=Durability.NONE))
+        if when == "after the process died":
+            request = submit(durability=Durability.NONE)
+            await commit(requests, session, request, await prepare(requests, session, request))
+        else:
+            stream = await begin(requests, session, submit(durability=Durability.NONE))
+            if when == "over":
+                await stream.over.wait()
+                await trio.sleep(1)
+                assert session.stream(1) is None
         with pytest.raises(ResumeRefused) as caught:
-            await requests.find(session, Resume(stream_id=1, last_processed_id=0))
+            await requests.find(session, Resume(stream_id=1, last_processed_id=last_processed_id))
         assert caught.value.code is ResumeFailure.NOT_FOUND
 
 

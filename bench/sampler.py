@@ -38,11 +38,14 @@ __all__ = ["KINDS", "MIXED", "main", "measure"]
 KINDS: Mapping[str, Mapping[str, Any]] = {
     "greedy": {"temperature": 0.0},
     "temperature": {"temperature": 0.8},
-    "top_p": {"temperature": 0.8, "top_p": 0.95},
+    "top_p, peaked": {"temperature": 0.3, "top_p": 0.95},
+    "top_p, flat": {"temperature": 1.0, "top_p": 0.95},
+    "min_p": {"temperature": 0.8, "min_p": 0.05},
     "top_k, min_p": {"temperature": 0.8, "top_k": 40, "min_p": 0.05},
     "penalties": {"repetition_penalty": 1.1, "presence_penalty": 0.5, "frequency_penalty": 0.2},
     "logit_bias": {"temperature": 0.0, "logit_bias": dict.fromkeys(range(100, 120), 1.5)},
-    "logprobs": {"temperature": 0.0, "logprobs": True, "top_logprobs": 5},
+    "logprobs, greedy": {"temperature": 0.0, "logprobs": True, "top_logprobs": 5},
+    "logprobs, drawn": {"temperature": 0.8, "logprobs": True, "top_logprobs": 5},
     "a form": {"temperature": 0.8, "regex": "[a-z ,.]{5000}"},
 }
 """Parameters by what they are for; each row with a seed of its own."""
@@ -99,7 +102,7 @@ def measure(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measures and prints a table."""
     parser = argparse.ArgumentParser(prog="sampler", description=__doc__)
-    parser.add_argument("--rows", default="1,8,32,128", help="numbers of sequences (default: 1,8,32,128)")
+    parser.add_argument("--rows", default="1,8,32", help="numbers of sequences (default: 1,8,32)")
     parser.add_argument("--steps", type=int, default=10, help="steps that are timed (default: 10)")
     parser.add_argument("--rounds", type=int, default=1, help="times through all kinds (default: 1)")
     parser.add_argument("--kernels", default="auto", help="auto, torch or native (default: auto)")

@@ -1,12 +1,12 @@
-"""How much dearer or cheaper the rows of drafts are in service than they were measured to be at start.
+"""How much dearer the rows of drafts are in service than they were measured to be at start.
 
-At start a machine may be held up for a moment, or rest when it will be busy later. So each step with drafts
-is held against the last one without: if it took longer than it should have, rows are taken to be a little
-dearer, else a little cheaper. By how much it took longer doesn't matter, so that a step that something held
-up for long says no more than any other: what is found is a median.
+At start a machine may rest that will be busy later. So each step with drafts is held against the last one
+without: if it took longer than it should have, rows are taken to be a little dearer, else a little cheaper.
+By how much it took longer doesn't matter, so that a step that something held up for long says no more than
+any other: what is found is a median.
 
-The invariant: the factor stays within its bounds, whatever a clock says. Pure Python; it knows no drafts,
-only what they should have cost.
+The invariant: rows are never taken to be cheaper than measured, since what is found wanders where they cost
+next to nothing. Pure Python; it knows no drafts, only what they should have cost.
 """
 
 __all__ = ["Dearness"]
@@ -15,8 +15,6 @@ _STEP = 1.05
 """Dearer or cheaper at each step that drafts made longer: twice as dear is known after fourteen. Picked."""
 _MOST = 32.0
 """Beyond it hardly a draft is worth its rows; from here it comes back in seventy such steps. Picked."""
-_LEAST = 0.25
-"""Measured on a machine that was held up, rows may seem four times as dear as they are. Picked."""
 _STALE_AFTER = 16
 """Steps, after which the last one without drafts is no measure any more: texts grow, machines change."""
 
@@ -25,7 +23,7 @@ class Dearness:
     """Of one engine.
 
     Attributes:
-        factor: How many times as much longer as measured drafts make a step.
+        factor: How many times as much longer as measured drafts make a step; 1 or more.
     """
 
     def __init__(self) -> None:
@@ -48,4 +46,4 @@ class Dearness:
         elif self._plain is not None and self._plain[0] == answers and self._age <= _STALE_AFTER:
             expected = self._plain[1] * (1 + self.factor * longer_by)
             factor = self.factor * _STEP if seconds > expected else self.factor / _STEP
-            self.factor = min(_MOST, max(_LEAST, factor))
+            self.factor = min(_MOST, max(1.0, factor))

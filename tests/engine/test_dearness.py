@@ -15,7 +15,7 @@ def _serve(dearness, *, dearer, steps=200, held_up=0.0):
     return dearness.factor
 
 
-@pytest.mark.parametrize("dearer", [0.5, 1.0, 2.0, 4.0])
+@pytest.mark.parametrize("dearer", [1.0, 2.0, 4.0])
 def test_dearness_finds_how_much_longer_drafts_make_a_step(dearer):
     """Whatever was measured at start, what steps take in service counts."""
     assert _serve(Dearness(), dearer=dearer) == pytest.approx(dearer, rel=0.3)
@@ -27,10 +27,10 @@ def test_dearness_of_steps_that_are_held_up_is_hardly_another():
 
 
 def test_dearness_comes_back_when_rows_are_cheap_again():
-    """What else ran has ended; and no clock makes them endlessly dear or cheap, or it would take for ever."""
+    """What else ran has ended; but they are never taken to be cheaper than measured."""
     dearness = Dearness()
     assert _serve(dearness, dearer=50.0) == 32.0
-    assert _serve(dearness, dearer=0.0) < 0.27
+    assert _serve(dearness, dearer=0.2) == 1.0
 
 
 @pytest.mark.parametrize(("answers", "others"), [(3, 0), (4, 20)])

@@ -55,6 +55,16 @@ def test_constraint_covers_ids_that_are_no_tokens():
     assert not allowed[-9:].any()
 
 
+def test_tokens_allowed_are_those_that_the_parser_names_one_by_one():
+    """Its bits are spread over the row in their order."""
+    form = constraints().make(SamplingParams(regex="[a-f]{2,9}x"))
+    for token_id in build_tiny_tokenizer().encode("abcf", add_special_tokens=False):
+        named = torch.tensor(list(form._matcher.compute_logit_bias())) > 0
+        assert 0 < named.sum() < len(named)
+        assert torch.equal(form.allowed(), named)
+        form.accept(token_id)
+
+
 def test_constraint_of_one_answer_is_not_another_s():
     """One compilation, many answers."""
     made = constraints()

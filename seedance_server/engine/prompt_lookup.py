@@ -82,7 +82,8 @@ class PromptLookup:
         self._tokens: list[int] = []
         self._skipped = -1  # tokens before them; below 0 as long as nothing was read
         self._answer = 0  # the first token whose guess is counted
-        self._places: dict[tuple[int, ...], tuple[int, int]] = {}  # of a run: what is behind it, and how
+        # Of a run of tokens: the index behind its last place, and how that went on.
+        self._places: dict[tuple[int, ...], tuple[int, int]] = {}
         self._along: int | None = None  # the index of the text that goes along, for the next token
         self._instead: dict[int, int] = {}
         self._counts: dict[_Kind, tuple[float, float]] = {}
@@ -169,7 +170,7 @@ class PromptLookup:
 
     def _candidates(self, along: int | None) -> list[_Candidate]:
         tokens, end = self._tokens, len(self._tokens)
-        repeated = self._repetition() if end else None
+        repeated = self._repetition()
         candidates = [] if repeated is None else [repeated]
         if along is None or along >= end:
             return candidates

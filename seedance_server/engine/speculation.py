@@ -14,7 +14,7 @@ The rule that bounds what this may cost: **each sequence has an account**, in st
 that drafts make longer takes from the account of every sequence in it what it is longer by, whosever drafts
 they are; each right guess pays in the step that it saves, and each step a small allowance. A step may cost
 no more than the poorest of them has. So no sequence ever takes more than `ALLOWANCE` longer than without
-drafts, whatever the text.
+drafts, whatever the text, if rows cost what they are taken to.
 
 Pure Python; it knows nothing of blocks: the scheduler drops what has no room.
 """

@@ -36,6 +36,8 @@ def make_sinks(config: Config) -> tuple[EventSink, ...]:
 
 def _load(path: str) -> EventSink:
     module_name, _, name = path.partition(":")
+    if not (module_name and name):
+        raise ConfigError("--event-sink", f"must be MODULE:NAME such as mypackage.sinks:make, not {path!r}")
     try:
         sink: EventSink = getattr(import_module(module_name), name)()
     except (ImportError, AttributeError, TypeError, ValueError) as error:

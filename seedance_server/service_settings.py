@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from attrs import frozen
 
@@ -15,9 +16,29 @@ from seedance_server.setting import setting_field
 
 __all__ = ["ServiceSettings"]
 
+_USUAL_PORTS = {"http": 80, "https": 443}
+
 
 def _service(default: Any, flag: str, metavar: str, help_text: str, **more: Any) -> Any:
     return setting_field(default, flag, metavar, help_text, group="service", **more)
+
+
+def _origin(text: str) -> str:
+    """Reads an origin as browsers send it: a page's scheme and host, its port unless that is the usual one.
+
+    Raises:
+        ValueError: No browser sends this, so it would let nobody in.
+    """
+    try:
+        parts = urlsplit(text)
+        host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+        port = "" if parts.port in (None, _USUAL_PORTS.get(parts.scheme)) else f":{parts.port}"
+        is_sent = bool(host) and text == f"{parts.scheme}://{host}{port}"
+    except ValueError:  # a port that is none
+        is_sent = False
+    if not is_sent and text != "null":  # of pages without an origin, such as files
+        raise ValueError(f"must be an origin such as https://chat.example, without a path, not {text!r}")
+    return text
 
 
 @frozen(kw_only=True, slots=False)
@@ -72,7 +93,7 @@ class ServiceSettings:
         "--allow-origin",
         "ORIGIN",
         "web page origin that may connect, e.g. https://chat.example; repeatable",
-        parse=str,
+        parse=_origin,
         repeatable=True,
     )
     playground: str = _service(

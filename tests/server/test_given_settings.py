@@ -27,6 +27,8 @@ def another(name: str, setting: Setting) -> str:
         return next(choice for choice in setting.choices if choice != default)
     if setting.metavar == "NETWORK":
         return "10.0.0.0/8"
+    if setting.metavar == "ORIGIN":
+        return "https://chat.example"
     if setting.repeatable or setting.parse in (str, Path):
         return "something"
     return setting.show(11 if default is None else default + 11)

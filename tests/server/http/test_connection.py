@@ -56,7 +56,7 @@ async def test_connection_lets_an_offer_of_http_2_pass(autojump_clock) -> None:
 
 @pytest.mark.parametrize("path", ["/healthz", "/v1/models"])
 async def test_connection_becomes_a_websocket_when_it_is_asked_to(autojump_clock, path: str) -> None:
-    """As a proxy asks that keeps its connections alive: whole answers first, then one WebSocket, counted once."""
+    """As by a proxy that keeps connections alive: whole answers first, then one WebSocket, counted once."""
     async with serve_in_memory(ScriptedEngine(["a", "b"])) as server:
         client = Client(server.connect())
         for _ in range(2):
@@ -102,10 +102,9 @@ async def test_connection_loses_no_byte_behind_an_upgrade(autojump_clock) -> Non
 async def test_connection_asks_of_a_late_upgrade_what_it_asks_of_an_early_one(
     autojump_clock, old: bytes, new: bytes, status: int
 ) -> None:
-    """The same status, and the connection is over: a key that was good for the last request proves nothing."""
-    upgrade = UPGRADE.replace(b"\r\n\r\n", f"\r\nAuthorization: Bearer {KEY}\r\n\r\n".encode()).replace(
-        old, new
-    )
+    """The same status, then a close: a key that was good for the last request proves nothing."""
+    keyed = UPGRADE.replace(b"\r\n\r\n", f"\r\nAuthorization: Bearer {KEY}\r\n\r\n".encode())
+    upgrade = keyed.replace(old, new)
     async with serve_in_memory(config=Config(model_path="m", api_key=KEY)) as server:
         early = await http(server.connect(), upgrade)
         client = Client(server.connect())

@@ -15,12 +15,13 @@ from functools import cache
 from typing import Any
 
 import torch
-from llguidance import LLMatcher, LLTokenizer
+from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 from llguidance.hf import from_tokenizer
 from torch import Tensor
 
 from seedance_server.engine.errors import InvalidParameter
 from seedance_server.engine.sampling_params import SamplingParams
+from seedance_server.engine.token_bytes import TokenBytes, read_token_bytes
 
 __all__ = ["Constraint", "Constraints"]
 
@@ -72,7 +73,7 @@ class Constraints:
     """All of one model's; safe to use from several threads.
 
     Its vocabulary is read when it is first needed, or by `prepare`: where that is large it takes seconds, in
-    which no other Python runs, and memory that a server without such requests has no use for.
+    which little other Python runs, and memory that a server without such requests has no use for.
 
     Args:
         tokenizer: The Transformers tokenizer.
@@ -140,11 +141,33 @@ class Constraints:
         return matcher.deep_copy()
 
 
+class _Vocabulary:
+    """A tokenizer as llguidance's wrapper wants to see it."""
+
+    bos_token_id = None
+
+    def __init__(self, tokenizer: Any, vocabulary: TokenBytes, eos_token_id: int) -> None:
+        self.eos_token_id = eos_token_id
+        self.tokens = vocabulary.tokens
+        self.special_token_ids = vocabulary.special_ids
+        self._backend = tokenizer.backend_tokenizer
+
+    def __call__(self, text: str) -> list[int]:
+        ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
+        return ids
+
+
 def _read_vocabulary(tokenizer: Any, vocab_size: int, eos_token_ids: Collection[int]) -> LLTokenizer | None:
     if not eos_token_ids:
         return None
+    ends = sorted(eos_token_ids)
     try:
-        return from_tokenizer(tokenizer, vocab_size, sorted(eos_token_ids))
+        if (vocabulary := read_token_bytes(tokenizer, vocab_size)) is None:
+            return from_tokenizer(tokenizer, vocab_size, ends)
+        wrapped = TokenizerWrapper(_Vocabulary(tokenizer, vocabulary, ends[0]))
+        # In two pieces, since no other Python runs beside either. Slices make masks cost a quarter.
+        bare = LLTokenizer(wrapped, vocab_size, ends, slices=[])
+        return bare.with_slices(LLTokenizer.general_slices())
     except (ValueError, TypeError, AttributeError):  # no fast tokenizer, or of an unknown kind
         return None
 

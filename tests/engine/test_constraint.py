@@ -1,9 +1,11 @@
 import json
+import random
 import re
 
 import pytest
 import torch
 from attrs import evolve
+from llguidance.hf import from_tokenizer
 
 from seedance_server.engine import constraint
 from seedance_server.engine.constraint import Constraints
@@ -12,6 +14,7 @@ from seedance_server.engine.sampling_params import SamplingParams
 from seedance_server.engine.sequence import FinishReason
 from tests.engine.driving import drive, make_engine, make_request
 from tests.tiny_models import KINDS, build_tiny_tokenizer
+from tests.tokenizers_made import byte_level, space_replacing_bpe
 
 PERSON = {
     "type": "object",
@@ -108,8 +111,8 @@ def test_constraint_needs_a_tokenizer_that_can_be_read(made: Constraints):
 def test_constraint_reads_the_vocabulary_when_it_is_first_needed_and_once(monkeypatch):
     """A server that nobody asks for a form neither waits for it nor keeps it."""
     reads = []
-    read = constraint.from_tokenizer
-    monkeypatch.setattr(constraint, "from_tokenizer", lambda *given: reads.append(given) or read(*given))
+    read = constraint.read_token_bytes
+    monkeypatch.setattr(constraint, "read_token_bytes", lambda *given: reads.append(given) or read(*given))
     made = constraints()
     made.check(SamplingParams())
     assert not reads
@@ -196,3 +199,37 @@ def test_allowed_is_on_the_processor_as_truth_values():
     allowed = constraints().make(SamplingParams(regex="a")).allowed()
     assert allowed.dtype is torch.bool
     assert allowed.device.type == "cpu"
+
+
+FORMS = {
+    "json_schema": [SCHEMA, '{"type": "array", "items": {"type": "string"}}', '{"type": ["number", "null"]}'],
+    "regex": ["[a-z]+@[a-z]+[.](com|org)", "(é|日本|🚀| ){2,9}", "<[a-z]+>.*</[a-z]+>"],
+}
+
+
+@pytest.mark.parametrize("build", [build_tiny_tokenizer, byte_level, space_replacing_bpe])
+def test_masks_are_those_of_llguidance_s_own_reading(build):
+    """Whatever the form and wherever in an answer: random answers that keep to it, token by token."""
+    dice = random.Random(3)
+    tokenizer = build()
+    width, ends = len(tokenizer) + 5, [0, 3]
+    ours = Constraints(tokenizer, width, ends)
+    theirs = Constraints(tokenizer, width, ends)
+    theirs._read = lambda: from_tokenizer(tokenizer, width, ends)
+    assert ours._read().eos_tokens == ends
+    masks = 0
+    for field, texts in FORMS.items():
+        for text in texts:
+            params = SamplingParams(**{field: text})
+            one, other = ours.make(params), theirs.make(params)
+            for _ in range(40):
+                allowed = one.allowed()
+                assert torch.equal(allowed, other.allowed())
+                masks += 1
+                ids = [id_ for id_ in allowed.nonzero().flatten().tolist() if id_ not in ends]
+                if not ids:
+                    break
+                chosen = dice.choice(ids)
+                one.accept(chosen)
+                other.accept(chosen)
+    assert masks > 60

@@ -162,11 +162,6 @@ class Sequence:
         """Tokens generated so far."""
         return len(self.token_ids) - len(self.request.prompt_ids)
 
-    @property
-    def output_ids(self) -> list[int]:
-        """Copy of the tokens generated so far."""
-        return self.token_ids[len(self.request.prompt_ids) :]
-
 
 @frozen
 class TokenLogprob:

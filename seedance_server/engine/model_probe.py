@@ -19,7 +19,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from seedance_server.engine.attention import STEP_ARGUMENT, UnsupportedAttention, use_packed_attention
 from seedance_server.engine.kv_cache import KvGeometry
 
-__all__ = ["Probed", "PromptRecorder", "packed_logits", "probe_model", "probe_prompts"]
+__all__ = ["Probed", "PromptRecorder", "packed_logits", "probe_model"]
 
 _LENGTHS = (24, 9)
 """Tokens of the two prompts: odd and even, unequal, and short, since large models pay for each."""
@@ -64,7 +64,7 @@ def probe_model(model: Any) -> Probed:
     unknown = set(getattr(config, "layer_types", None) or ()) - _KNOWN_LAYERS
     if unknown:
         raise UnsupportedAttention(f"it has layers of another kind: {', '.join(sorted(unknown))}")
-    prompts = probe_prompts(model)
+    prompts = _probe_prompts(model)
     lengths = tuple(map(len, prompts))
     own = [model(input_ids=prompt[None], use_cache=False).logits[0] for prompt in prompts]
 
@@ -105,7 +105,7 @@ def packed_logits(model: Any, prompts: Sequence[torch.Tensor], step: object) -> 
     return logits
 
 
-def probe_prompts(model: Any) -> list[torch.Tensor]:
+def _probe_prompts(model: Any) -> list[torch.Tensor]:
     """The prompts that a model is judged by, as token ids."""
     config = model.config.get_text_config(decoder=True)
     window = getattr(config, "sliding_window", None) or 0

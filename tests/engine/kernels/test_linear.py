@@ -85,10 +85,11 @@ def test_whole_numbers_up_to_127_stay_what_they_are_in_8_bits(library):
     assert torch.equal(packed.multiply(torch.eye(64).bfloat16()).T, numbers.bfloat16())
 
 
-def test_numbers_too_small_for_a_factor_are_0_in_8_bits(library):
-    """What training left of unused weights: their reciprocals overflow, and nothing else may suffer."""
+@pytest.mark.parametrize("size", [1e-38, 1e-33])
+def test_numbers_too_small_for_a_factor_are_0_in_8_bits(library, size):
+    """What training left of unused weights: reciprocals overflow or nearly; nothing else may suffer."""
     weights = _random(3, 128)
-    weights[1, :64] *= 1e-38
+    weights[1, :64] *= size
     weights[2] = 0
     packed = PackedWeights.of(weights, WeightMemory(library, bits=8))
     found = packed.multiply(torch.eye(128).bfloat16()).T

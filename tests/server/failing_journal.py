@@ -9,7 +9,6 @@ import trio
 
 from seedance_server.journal.memory import MemoryJournal
 
-
 _SUBMIT_ARGUMENTS = 4
 
 

@@ -281,15 +281,11 @@ class SqliteJournal:
         committed: Callable[[Submission], None] | None = None,
     ) -> Submission:
         """See `Journal.submit`."""
-        submission: Submission = await self._queue.put(
-            Operation(
-                lambda tx: stream_rows.submit(tx, session_id, epoch, stream),
-                session_id,
-                rows=4,
-                size=len(stream.request) + 4 * len(stream.prompt_ids),
-            ),
-            committed,
+        size = len(stream.request) + 4 * len(stream.prompt_ids)
+        operation = Operation(
+            lambda tx: stream_rows.submit(tx, session_id, epoch, stream), session_id, rows=4, size=size
         )
+        submission: Submission = await self._queue.put(operation, committed)
         return submission
 
     async def append(

@@ -53,7 +53,7 @@ class EngineSettings:
         "--structured-output",
         "WHEN",
         "when to read the vocabulary for json_schema and regex, which takes seconds where it is large: eager "
-        "at start, lazy at the first such request, which holds up all others meanwhile; off refuses them",
+        "at start, lazy at the first such request, which holds up others for much of that; off refuses them",
         choices=("lazy", "eager", "off"),
     )
     kv_memory_bytes: int | None = _model(

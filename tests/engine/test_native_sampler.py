@@ -136,6 +136,13 @@ def test_row_fails_alone_when_its_logits_are_unusable(values, params):
     assert list(map(str, found.errors)) == list(map(str, twin.errors))
 
 
+def test_repetition_moves_logits_down_on_either_side_of_nothing():
+    """A negative one is multiplied, a positive one divided, each token once however often it came."""
+    logits = torch.tensor([[-1.0, -1.5, -9.0], [3.0, 2.0, -9.0], [3.0, 1.0, -9.0]])
+    rows = [row(temperature=0, repetition_penalty=2.0, prompt_ids=[0], output_ids=[0])] * 3
+    assert sample(logits, rows).ids == [1, 1, 0]
+
+
 def test_token_that_is_ruled_out_is_never_drawn():
     """By the model, a ban or a form: it has no weight at all, whatever the number is."""
     logits = torch.full((200, 64), -math.inf)

@@ -90,6 +90,7 @@ class GuardedStream(trio.abc.Stream):
         self._allowance = float(limits.burst_bytes)
         self._allowance_at = trio.current_time()
         self._aborted = False
+        self._turn = trio.Lock()
         self._sending = False
         self._gathered: bytearray | None = None
         self._counts = GuardStatistics()
@@ -171,6 +172,7 @@ class GuardedStream(trio.abc.Stream):
         if self._gathered is not None:
             self._gathered += data
             return
+        await self._take_turn()
         done = False
         self._sending = True
         try:
@@ -183,9 +185,20 @@ class GuardedStream(trio.abc.Stream):
             self._sending = False
             if not done:
                 await self.abort()
+            self._turn.release()
         if not done:
             await self._trip("send_timeout_s")
         self._counts.sent_bytes += len(data)
+
+    async def _take_turn(self) -> None:
+        """Waits for a send that is under way: `together` sends outside of the library's own lock."""
+        try:
+            self._turn.acquire_nowait()
+        except trio.WouldBlock:
+            await self._turn.acquire()
+        if self._aborted:  # meanwhile
+            self._turn.release()
+            raise trio.BrokenResourceError("the connection was aborted")
 
     @asynccontextmanager
     async def together(self) -> AsyncIterator[None]:

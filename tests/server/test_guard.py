@@ -218,6 +218,21 @@ class HalfCloseable(trio.abc.HalfCloseableStream):
         await trio.lowlevel.checkpoint()
 
 
+async def test_guard_sends_one_thing_after_the_other(autojump_clock) -> None:
+    """What is sent together and what the library sends by itself, such as a pong, may meet."""
+    guard = GuardedStream(HalfCloseable(), limits())
+
+    async def some() -> None:
+        async with guard.together():
+            await guard.send_all(b"some")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(some)
+        await trio.sleep(0.5)
+        nursery.start_soon(guard.send_all, b"pong")
+    assert guard.statistics().sent_bytes == len(b"somepong")
+
+
 async def test_guard_does_not_end_the_line_while_somebody_speaks(autojump_clock) -> None:
     """A close beside a send leaves the send alone."""
     transport = HalfCloseable()

@@ -31,6 +31,7 @@ from seedance_server.fair_turns import FairTurns
 from seedance_server.prepared import Prepared, check_ids, encode_prompt, input_field, sampling_params
 from seedance_server.refusals import RETRY_SOON_MS, refusal_of
 from seedance_server.served_model import ServedModel
+from seedance_server.suspects import Suspects
 from seedance_wire.messages import ErrorCode, Submit
 
 __all__ = ["Admission"]
@@ -74,6 +75,7 @@ class Admission:
     Attributes:
         model: What is served.
         clock: Seconds of the engine's clock.
+        suspects: Streams that processes ended with, one of which may be the cause.
     """
 
     def __init__(
@@ -107,11 +109,17 @@ class Admission:
         self._waiting = 0
         self._open = 0
         self._draining = False
+        self.suspects = Suspects()
 
     @property
     def open_requests(self) -> int:
         """Requests between SUBMIT and their last frame."""
         return self._open
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the engine takes no more work: this process tries nothing any more."""
+        return self._engine_loop.failure is not None
 
     def drain(self) -> None:
         """From now on refuses everything with DRAINING; what runs goes on."""
@@ -133,7 +141,7 @@ class Admission:
             raise RequestRefused(
                 ErrorCode.DRAINING, "the server is shutting down: go elsewhere", retry_after_ms=RETRY_SOON_MS
             )
-        if self._engine_loop.failure is not None:
+        if self.has_failed:
             raise RequestRefused(
                 ErrorCode.ENGINE_FAILED, "the engine has stopped: try elsewhere", retry_after_ms=RETRY_SOON_MS
             )

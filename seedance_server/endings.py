@@ -1,4 +1,4 @@
-"""How a stream ends of what went wrong with it: an error becomes the last thing that its readers are told.
+"""How a stream ends: what its readers are told of an error, and what journal and metrics call an end.
 
 It must not know streams, frames or journals as they are: only what they raise.
 """
@@ -12,11 +12,18 @@ from seedance_server.errors import EngineStopped, RequestRefused, StreamGivenUp
 from seedance_server.frame_draft import Ending
 from seedance_server.journal.errors import JournalFull, JournalOverloaded
 from seedance_server.refusals import describe_failure
-from seedance_wire.messages import ErrorCode
+from seedance_server.request_watch import Outcome
+from seedance_wire.messages import ErrorCode, Final, FinishReason
 
-__all__ = ["ending_of"]
+__all__ = ["ending_of", "record_of"]
 
 _log = structlog.get_logger(__name__)
+
+_OUTCOMES = {
+    FinishReason.STOP: Outcome.STOP,
+    FinishReason.LENGTH: Outcome.LENGTH,
+    FinishReason.CANCELLED: Outcome.ABORT,
+}
 
 
 def ending_of(error: Exception) -> Ending:
@@ -30,3 +37,10 @@ def ending_of(error: Exception) -> Ending:
     if not isinstance(error, EngineError | EngineStopped | StreamGivenUp):
         _log.error("stream failed", exc_info=error)
     return Ending(*describe_failure(error))
+
+
+def record_of(ending: Final | Ending) -> tuple[str, Outcome, ErrorCode | None]:
+    """What the journal calls an end, and what the metrics: an outcome and, of an error, its code."""
+    if isinstance(ending, Final):
+        return ending.finish_reason.value, _OUTCOMES[ending.finish_reason], None
+    return ending.code.value, Outcome.ERROR, ending.code

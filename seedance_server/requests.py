@@ -390,6 +390,7 @@ class Requests:
             ),
             token_ids=stored.token_ids,
             delivered_text=text,
+            attempts=stored.attempts,
         )
         # No checkpoint from here until it has a reader: without one it might leave at once.
         _log.info("stream taken over", session=session.id, stream_id=stream.id, frames=record.last_id)

@@ -16,12 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import structlog
 import trio
 
 from seedance_server.admission import Admission
 from seedance_server.config import Config
-from seedance_server.endings import ending_of
+from seedance_server.endings import ending_of, record_of
 from seedance_server.engine.sequence import Finish
 from seedance_server.engine_loop import Generation
 from seedance_server.errors import EngineStopped, SessionLost
@@ -30,21 +29,15 @@ from seedance_server.frame_store import FrameStore
 from seedance_server.ledger import Ledger
 from seedance_server.pace import Pace, Reader
 from seedance_server.prepared import Prepared
-from seedance_server.request_watch import Outcome, RequestWatch, Stage
+from seedance_server.request_watch import RequestWatch, Stage
+from seedance_server.suspects import Trial
 from seedance_server.turn import Turn
-from seedance_wire.messages import ErrorCode, Final, FinishReason, FlowAction
+from seedance_wire.messages import ErrorCode, Final, FlowAction
 
 __all__ = ["Stream"]
 
-_log = structlog.get_logger(__name__)
-
 _AT_ONCE = 16
 """Outputs that become one append: more than a buffer holds, since only a reader's window is to limit them."""
-_OUTCOMES = {
-    FinishReason.STOP: Outcome.STOP,
-    FinishReason.LENGTH: Outcome.LENGTH,
-    FinishReason.CANCELLED: Outcome.ABORT,
-}
 _FIRST_WRITE_S = 1.0
 """How long the end of a stream waits to learn when its first frame left; only a figure needs it."""
 
@@ -66,6 +59,7 @@ class Stream:
         position: Where its frames go on.
         token_ids: The tokens of its frames so far.
         delivered_text: Their text, to be compared with what the engine makes of the tokens.
+        attempts: Processes that ended at its next frame.
 
     Attributes:
         tail: Its newest frames.
@@ -87,6 +81,7 @@ class Stream:
         position: Position | None = None,
         token_ids: Sequence[int] = (),
         delivered_text: str | None = None,
+        attempts: int = 0,
     ) -> None:
         self.id = stream_id
         self.is_durable = is_durable
@@ -122,7 +117,7 @@ class Stream:
             is_resting=lambda: self._generation is not None and self._generation.is_paused,
             tell=self._pace.tell,
         )
-        self._is_taken_over = position is not None
+        self._trial = Trial(admission.suspects, attempts, self.note_progress, is_due=position is not None)
         self._cancelled = False
         self._failure: Ending | None = None
         self._orphaned_s = trio.current_time()
@@ -248,6 +243,7 @@ class Stream:
         except SessionLost:
             return
         finally:
+            self._trial.end()
             self._watch.park()  # unless it has ended
             self.over.set()
 
@@ -271,13 +267,17 @@ class Stream:
             if not self.readers and trio.current_time() >= self._park_at_s():
                 return None  # no checkpoint from here until it is out of memory
             if self._pace.action is FlowAction.PAUSE:
+                self._trial.step_aside()
                 await self._changed.park()
+                continue
+            if not self._trial.may_begin():
+                with trio.CancelScope(deadline=self._park_at_s()) as self._patience:
+                    await self._changed.park()
                 continue
             with self._turn.in_line(self.completion_tokens):
                 if not await self._turn.wait(self._wants_turn_until_s):
                     continue
-                if self._is_taken_over:
-                    self._is_taken_over = False
+                if not self._admission.has_failed and self._trial.begin():
                     await self._ledger.begin_again()
                     continue  # meanwhile all that was asked above may have another answer
                 if self._watch.reach(Stage.TURN):
@@ -295,8 +295,8 @@ class Stream:
                 if finish.error is not None and not self._is_ending:
                     return ending_of(finish.error)
                 return self._failure or await self._final(finish)
+            self._trial.step_aside()
             self._ledger.forget_outputs()  # parked: they are generated again
-            _log.debug("stream parked", readers=self.readers)
         return self._ended_from_outside()
 
     def _ended_from_outside(self) -> Final | Ending:
@@ -374,17 +374,16 @@ class Stream:
         return _AT_ONCE if self._is_ending or not self.readers else self._pace.credit()
 
     def _note_published(self, tokens: int) -> None:
+        self._trial.end()
         self._admission.note_tokens(self._prepared.tenant, generated=tokens)
         self._steer()
 
     async def _finish(self, ending: Final | Ending) -> None:
         # Only what was ended from outside may pass a full window; a failure of its own is as good as that.
         out_of_turn = self._is_ending or isinstance(ending, Ending)
+        word, outcome, code = record_of(ending)
         if isinstance(ending, Final):
-            word, code = ending.finish_reason.value, None
-            outcome, self._watch.usage = _OUTCOMES[ending.finish_reason], ending.usage
-        else:
-            word, code, outcome = ending.code.value, ending.code, Outcome.ERROR
+            self._watch.usage = ending.usage
         if self._is_ending:
             self._ledger.forget_outputs()
         await self._ledger.end(ending, word, out_of_turn=out_of_turn)

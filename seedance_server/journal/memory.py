@@ -345,6 +345,7 @@ class MemoryJournal:
             prompt_ids=stream.request.prompt_ids,
             token_ids=tuple(token_id for frame in stream.frames for token_id in frame.token_ids),
             seed=stream.request.seed,
+            attempts=stream.attempts,
         )
 
     async def find_stream(self, session_id: str, stream_id: int) -> StreamRecord:

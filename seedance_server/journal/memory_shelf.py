@@ -47,10 +47,15 @@ class HeldStream:
         """Nothing follows from here on."""
         self.record = evolve(self.record, state=state, ended_ms=now_ms, finish=finish)
 
+    @property
+    def attempts(self) -> int:
+        """See `StoredStream`."""
+        next_id, attempts = self.attempts_at
+        return attempts if next_id == self.record.next_frame_id else 0
+
     def note_attempt(self) -> int:
         """See `Journal.note_attempt`."""
-        next_id, attempts = self.attempts_at
-        attempts = attempts + 1 if next_id == self.record.next_frame_id else 2
+        attempts = (self.attempts or 1) + 1
         self.attempts_at = self.record.next_frame_id, attempts
         return attempts
 

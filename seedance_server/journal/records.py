@@ -205,7 +205,12 @@ class Submission:
 
 @frozen(kw_only=True)
 class StoredStream:
-    """A stream with everything that it takes to continue it, or to continue from it."""
+    """A stream with everything that it takes to continue it, or to continue from it.
+
+    Attributes:
+        attempts: Processes that stood at its next frame, as `Journal.note_attempt` counts them; 0 if none
+            went on there with what another had left.
+    """
 
     record: StreamRecord
     request: bytes = field(repr=False)
@@ -213,6 +218,7 @@ class StoredStream:
     prompt_ids: tuple[int, ...] = field(repr=False)
     token_ids: tuple[int, ...] = field(repr=False)
     seed: int
+    attempts: int = 0
 
 
 @frozen(kw_only=True)

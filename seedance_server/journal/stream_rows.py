@@ -307,6 +307,10 @@ def load_stream(db: apsw.Connection, session_id: str, stream_id: int) -> StoredS
             "SELECT token_ids FROM frames WHERE stream_key = ? ORDER BY frame_id", (stream_key,)
         )
         token_ids = unpack_token_ids(b"".join(piece for (piece,) in ids))
+        noted: Any = db.execute(
+            "SELECT attempts FROM stream_attempts WHERE stream_key = ? AND next_frame_id = ?",
+            (stream_key, record.next_frame_id),
+        ).get
     return StoredStream(
         record=record,
         request=row[0],
@@ -314,4 +318,5 @@ def load_stream(db: apsw.Connection, session_id: str, stream_id: int) -> StoredS
         prompt_ids=unpack_token_ids(row[2]),
         token_ids=token_ids,
         seed=row[3],
+        attempts=noted or 0,
     )

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import trio
+from attrs import define, field
 from trio_websocket import ConnectionClosed
 
 from scripted_server import numbers
@@ -17,8 +18,8 @@ from seedance_server.engine.sequence import SequenceOutput
 from seedance_server.journal.memory import MemoryJournal
 from seedance_server.journal.records import StreamState
 from seedance_server.shutdown import ENGINE_FAILED_STATUS
-from seedance_server.testing import ScriptedEngine, serve_in_memory
-from seedance_wire.messages import Delta, Error, ErrorCode, Frame
+from seedance_server.testing import InMemoryServer, ScriptedEngine, serve_in_memory
+from seedance_wire.messages import Delta, Error, ErrorCode, Frame, Welcome
 from tests.faults.server_process import numbers_process
 from tests.server.wire_client import wire_client
 
@@ -102,3 +103,58 @@ async def test_request_that_breaks_every_engine_is_given_up(autojump_clock: trio
     async with serve_in_memory(journal=journal):
         record = await journal.find_stream(client.welcome.session_id, 1)
     assert record.state is StreamState.FINISHED
+
+
+class Crowd(ScriptedEngine):
+    """Breaks at once, whoever else is in the step, when it comes to a long prompt."""
+
+    def step(self) -> Sequence[SequenceOutput]:
+        active = [request for request in self.requests if request.id in self.active]
+        if any(len(request.prompt_ids) > 20 for request in active):
+            raise RuntimeError("a kernel has read beyond its memory")
+        return super().step()
+
+
+@define
+class Side:
+    """A client through all lives of the server."""
+
+    prompt: str
+    had: list[Frame] = field(factory=list)
+    former: Welcome | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return bool(self.had) and (is_over(self.had) or getattr(self.had[-1], "final", None) is not None)
+
+    async def live(self, server: InMemoryServer) -> None:
+        async with wire_client(server.connect(), former=self.former) as client:
+            with suppress(ConnectionClosed):
+                if self.former is None:
+                    await client.submit(prompt=self.prompt)
+                    await client.accepted()
+                else:
+                    await client.resume(1, self.had)
+                while not self.is_over:
+                    self.had += await client.frames(1)
+        self.former = self.former or client.welcome
+
+
+async def test_those_beside_a_request_that_breaks_every_engine_get_on(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Those that processes ended with are tried one at a time: who only stood beside isn't given up too."""
+    journal, sides, lives = MemoryJournal(), [Side("x" * 30), Side("a"), Side("b")], 0
+    while not all(side.is_over for side in sides):
+        lives += 1
+        async with (
+            serve_in_memory(Crowd(["one", "two"]), journal=journal) as server,
+            trio.open_nursery() as nursery,
+        ):
+            for side in sides:
+                if not side.is_over:
+                    nursery.start_soon(side.live, server)
+    assert lives <= 4
+    assert [is_over(side.had) for side in sides] == [True, False, False]
+    for side in sides[1:]:
+        assert [frame.text for frame in side.had if isinstance(frame, Delta)] == ["one", "two"]

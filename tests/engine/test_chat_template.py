@@ -8,13 +8,7 @@ from hypothesis import given
 from tokenizers import Tokenizer, models
 
 from seedance_server.engine import chat_template
-from seedance_server.engine.chat_template import (
-    DEFAULT_TEMPLATE,
-    ROLES,
-    ChatTurn,
-    PromptEncoder,
-    _longest_token,
-)
+from seedance_server.engine.chat_template import DEFAULT_TEMPLATE, ROLES, ChatTurn, PromptEncoder
 from seedance_server.engine.detokenizer import Detokenizer
 from seedance_server.engine.errors import ContextLengthExceeded, InvalidParameter, TemplateError
 from tests import tokenizers_made
@@ -344,8 +338,7 @@ def test_far_too_long_text_is_refused_before_it_is_tokenised(size, monkeypatch):
     longest = max(map(len, tokenizer.get_vocab()))
     monkeypatch.setattr(prompts, "_render", None)
     monkeypatch.setattr(prompts, "_control", None)
-    text = "a" * size
-    for encode, value in ((prompts.encode_text, text), (prompts.encode_chat, user(text))):
+    for encode, value in ((prompts.encode_text, "a" * size), (prompts.encode_chat, user("a" * size))):
         with pytest.raises(ContextLengthExceeded) as caught:
             encode(value)
         assert (caught.value.prompt_tokens, caught.value.limit) == (-(-size // longest), 511)
@@ -364,9 +357,8 @@ def test_text_that_fits_is_never_refused_when_it_is_made_of_the_longest_tokens(m
 def test_longest_token_is_found_without_the_whole_vocabulary_at_once(maker):
     """Also where ids have gaps, as in vocabularies that were cut."""
     tokenizer = maker().backend_tokenizer
-    assert _longest_token(tokenizer) == max(map(len, tokenizer.get_vocab()))
-    gaps = Tokenizer(models.WordLevel({"a": 0, "abc": 7}, unk_token="a"))
-    assert _longest_token(gaps) == 3
+    assert chat_template._longest_token(tokenizer) == max(map(len, tokenizer.get_vocab()))
+    assert chat_template._longest_token(Tokenizer(models.WordLevel({"a": 0, "abc": 7}, unk_token="a"))) == 3
 
 
 def test_longest_token_is_looked_for_only_when_a_text_may_be_too_long(monkeypatch):

@@ -3,10 +3,12 @@
 import pytest
 import structlog
 
-from seedance_server.endings import ending_of
+from seedance_server.endings import ending_of, record_of
 from seedance_server.engine.errors import NumericalError
 from seedance_server.errors import EngineStopped, RequestRefused, StreamGivenUp
+from seedance_server.frame_draft import Ending, cancelled_final
 from seedance_server.journal.errors import JournalFull, JournalOverloaded
+from seedance_server.request_watch import Outcome
 from seedance_wire.messages import ErrorCode
 
 
@@ -29,3 +31,10 @@ def test_ending_says_what_went_wrong_and_logs_what_nobody_expected(error, code, 
     assert (ending.code, ending.retryable) == (code, retryable)
     assert ending.retry_after_ms == getattr(error, "retry_after_ms", None)
     assert [line["exc_info"] for line in said] == [error] * logged
+
+
+def test_end_is_recorded_by_its_word_and_its_outcome() -> None:
+    """Journal and metrics name one end alike."""
+    assert record_of(cancelled_final(3, 2)) == ("cancelled", Outcome.ABORT, None)
+    error = Ending(ErrorCode.OVERLOADED, "try again", retryable=True)
+    assert record_of(error) == ("overloaded", Outcome.ERROR, ErrorCode.OVERLOADED)

@@ -148,7 +148,9 @@ class FrameConformance:
             assert await journal.note_attempt("s", 1, 1) == 4
             assert await journal.note_attempt("s", 1, 2) == 2
             await journal.append("s", 1, 1, frames_from(1, 0, 1))
+            assert (await journal.load_stream("s", 1)).attempts == 0
             assert [await journal.note_attempt("s", 1, 1) for _ in range(2)] == [2, 3]
+            assert (await journal.load_stream("s", 1)).attempts == 3
 
     async def test_streams_do_not_touch_each_other(self, make_journal: MakeJournal, mock_clock):
         """Each stream has its own ids and its own end."""

@@ -98,7 +98,8 @@ async def test_few_callers_go_on_in_one_turn_of_the_loop():
         await settle_all(tickets, map(Outcome, range(30)))
         nursery.cancel_scope.cancel()
     assert done == list(range(30))
-    assert max(after - before for before, after in pairwise([*turns, 30])) <= 8
+    # Tasks run in any order within a turn, so two turns may lie between two looks.
+    assert max(after - before for before, after in pairwise([*turns, 30])) <= 2 * 8
 
 
 async def test_callers_wait_while_the_queue_is_full(autojump_clock):

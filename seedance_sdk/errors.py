@@ -149,7 +149,7 @@ class StreamClosed(SeedanceError):
 
 
 class UnsupportedEventLoop(SeedanceError):
-    """The async client runs on trio only, and another library runs here."""
+    """Neither trio nor asyncio runs here; the async client needs one of them."""
 
 
 class RequestRefused(SeedanceError):
@@ -263,7 +263,7 @@ class NumericalError(ServerFailed):
 
 
 class EngineFailed(ServerFailed):
-    """The engine stopped; the request may be sent again."""
+    """The engine stopped, or again and again at this stream, as `retryable` says."""
 
     code = ErrorCode.ENGINE_FAILED
     retryable = True

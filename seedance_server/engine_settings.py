@@ -37,7 +37,7 @@ class EngineSettings:
         "auto",
         "--kernels",
         "KIND",
-        "what multiplies: PyTorch, or our own CPU kernels, which auto takes where they run",
+        "what computes: PyTorch, or our own CPU kernels, which auto takes where they run",
         choices=("auto", "torch", "native"),
     )
     quantize: str = _model(
@@ -52,7 +52,7 @@ class EngineSettings:
         "lazy",
         "--structured-output",
         "WHEN",
-        "when to read the vocabulary for json_schema and regex, which takes seconds where it is large: eager "
+        "when to read the vocabulary for json_schema and regex, which takes a second or two where it is large: eager "
         "at start, lazy at the first such request, which holds up others for much of that; off refuses them",
         choices=("lazy", "eager", "off"),
     )

@@ -89,7 +89,7 @@ class ErrorCode(Enum):
     NUMERICAL_ERROR = "numerical_error"
     """The model produced no usable probabilities for this sequence."""
     ENGINE_FAILED = "engine_failed"
-    """The engine stopped; the request may be sent again."""
+    """The engine stopped, or again and again at this stream, as `retryable` says."""
     INTERNAL = "internal"
     """A bug in the server."""
 

@@ -294,7 +294,7 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_NUMERICAL_ERROR: _ErrorCode.ValueType  # 40
     """The model gave no usable probabilities for this sequence."""
     ERROR_CODE_ENGINE_FAILED: _ErrorCode.ValueType  # 41
-    """The engine stopped; the request may be sent again."""
+    """The engine stopped, or again and again at this stream, as `retryable` says."""
     ERROR_CODE_INTERNAL: _ErrorCode.ValueType  # 42
     """A bug in the server."""
 
@@ -334,7 +334,7 @@ ERROR_CODE_ABANDONED: ErrorCode.ValueType  # 26
 ERROR_CODE_NUMERICAL_ERROR: ErrorCode.ValueType  # 40
 """The model gave no usable probabilities for this sequence."""
 ERROR_CODE_ENGINE_FAILED: ErrorCode.ValueType  # 41
-"""The engine stopped; the request may be sent again."""
+"""The engine stopped, or again and again at this stream, as `retryable` says."""
 ERROR_CODE_INTERNAL: ErrorCode.ValueType  # 42
 """A bug in the server."""
 Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015

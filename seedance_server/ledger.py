@@ -99,10 +99,10 @@ class Ledger:
         return outputs
 
     async def begin_again(self) -> None:
-        """Notes that this process goes on with what another one left, before it does.
+        """Notes that this process goes on with what another one left, before it does; once (`suspects.py`).
 
         Raises:
-            StreamGivenUp: Too many have ended at this place: it may be what ends them.
+            StreamGivenUp: Too many have ended at this place, however: it may be what ends them.
             SessionLost: As from the store.
         """
         attempts = await self._store.note_attempt(self._stream_id)

@@ -15,6 +15,7 @@ It must not know sockets, sessions or other streams.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 import trio
 
@@ -59,7 +60,7 @@ class Stream:
         position: Where its frames go on.
         token_ids: The tokens of its frames so far.
         delivered_text: Their text, to be compared with what the engine makes of the tokens.
-        attempts: Processes that ended at its next frame.
+        attempts: Processes that stood at its next frame.
 
     Attributes:
         tail: Its newest frames.
@@ -117,7 +118,9 @@ class Stream:
             is_resting=lambda: self._generation is not None and self._generation.is_paused,
             tell=self._pace.tell,
         )
-        self._trial = Trial(admission.suspects, attempts, self.note_progress, is_due=position is not None)
+        found_at = None if position is None else position.next_id
+        key = prepared.session, stream_id
+        self._trial = Trial(admission.suspects, key, found_at, attempts, self.note_progress)
         self._cancelled = False
         self._failure: Ending | None = None
         self._orphaned_s = trio.current_time()
@@ -237,13 +240,11 @@ class Stream:
             JournalFull, JournalOverloaded: Not even the end could be written; what is written stays.
         """
         try:
-            with self._running:
+            with suppress(SessionLost), self._running:
                 if (ending := await self._produce()) is not None:
                     await self._finish(ending)
-        except SessionLost:
-            return
         finally:
-            self._trial.end()
+            self._trial.leave(None if self.tail.is_ended else self._ledger.position.next_id)
             self._watch.park()  # unless it has ended
             self.over.set()
 

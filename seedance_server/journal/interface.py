@@ -169,7 +169,7 @@ class Journal(Protocol):
         """
 
     async def note_attempt(self, session_id: str, epoch: int, stream_id: int) -> int:
-        """Notes that a process is about to go on with a live stream that another one left.
+        """Notes that a process is about to go on with a live stream that another one left; once a process.
 
         Returns:
             How many have stood at its next frame by now: whoever left it, and all that noted it since.

@@ -14,6 +14,7 @@ from trio_websocket import ConnectionClosed
 from scripted_server import numbers
 from seedance_sdk import AsyncSeedanceClient
 from seedance_sdk.errors import EngineFailed
+from seedance_server.config import Config
 from seedance_server.engine.sequence import SequenceOutput
 from seedance_server.journal.memory import MemoryJournal
 from seedance_server.journal.records import StreamState
@@ -158,3 +159,30 @@ async def test_those_beside_a_request_that_breaks_every_engine_get_on(
     assert [is_over(side.had) for side in sides] == [True, False, False]
     for side in sides[1:]:
         assert [frame.text for frame in side.had if isinstance(frame, Delta)] == ["one", "two"]
+
+
+async def test_stream_whose_client_comes_and_goes_is_not_given_up(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """It leaves memory each time before its next frame: that is one process, and it has not ended."""
+    journal, config = MemoryJournal(), Config(model_path="m", orphan_grace_s=1)
+    async with serve_in_memory(step_s=60, journal=journal, config=config) as server:
+        async with wire_client(server.connect()) as client:
+            await client.submit()
+            await client.accepted()
+        former = client.welcome
+        for _ in range(4):
+            await trio.sleep(3)
+            async with wire_client(server.connect(), former=former) as client:
+                await client.resume(1)
+        assert (await journal.load_stream(former.session_id, 1)).attempts == 0
+    async with serve_in_memory(step_s=60, journal=journal, config=config) as server:
+        for _ in range(4):
+            async with wire_client(server.connect(), former=former) as client:
+                await client.resume(1)
+                await trio.sleep(0.5)
+            await trio.sleep(3)
+        assert (await journal.load_stream(former.session_id, 1)).attempts == 2
+        async with wire_client(server.connect(), former=former) as client:
+            await client.resume(1)
+            assert (await client.until_end())[0] == "Hello, world!"

@@ -318,8 +318,7 @@ class FrontDoor:
 
     def _unavailable(self, trouble: str) -> HttpAnswer:
         """503, with the same word for it that REFUSED would have."""
-        code = ErrorCode.DRAINING if self.house.is_draining else ErrorCode.OVERLOADED
-        return HttpAnswer(503, trouble, (_RETRY_AFTER, (ERROR_HEADER, code.value)))
+        return HttpAnswer(503, trouble, (_RETRY_AFTER, (ERROR_HEADER, self.house.refusal_code.value)))
 
 
 def _log_contained(group: BaseExceptionGroup[BaseException], address: str) -> None:

@@ -24,6 +24,7 @@ from seedance_server.session_registry import SessionRegistry
 from seedance_server.start_up import StartUp
 from seedance_server.upgrade import HttpAnswer
 from seedance_server.watchdog import Watchdog
+from seedance_wire.messages import ErrorCode
 
 __all__ = ["House", "Service"]
 
@@ -80,6 +81,18 @@ class House:
             return Readiness((*draining, Reason(Cause.LOADING, text)))
         model = self.service.admission.model
         return Readiness((*draining, *self.service.watchdog.reasons()), model.invariance, model.kernels)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the engine takes no more work."""
+        return self.service is not None and self.service.admission.has_failed
+
+    @property
+    def refusal_code(self) -> ErrorCode:
+        """The word for it that nothing is taken just now, as REFUSED would have it."""
+        if self.is_draining:
+            return ErrorCode.DRAINING
+        return ErrorCode.ENGINE_FAILED if self.has_failed else ErrorCode.OVERLOADED
 
     def note_refused(self, answer: HttpAnswer) -> None:
         """Counts that somebody was turned away at the door."""

@@ -167,9 +167,10 @@ async def _serve(  # noqa: PLR0915 - one order of things, read from top to botto
 
         await shutdown.requested.wait()
         with trio.move_on_after(shutdown.draining_s):
-            with shutdown.draining:
-                await door.drain(shutdown.streams_s)
-            if shutdown.has_failed:
+            if not shutdown.has_failed:
+                with shutdown.draining:
+                    await door.drain(shutdown.streams_s)
+            if shutdown.has_failed:  # from the start, or meanwhile
                 await door.break_off()
         await reception.end()  # whoever is still there has its session given back
         _log_figures(service)

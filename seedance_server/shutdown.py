@@ -45,7 +45,7 @@ class Shutdown:
     Attributes:
         requested: Set by the first signal, or by `request`.
         loading: Cancelled by it: nobody waits for a model that isn't wanted any more.
-        draining: Cancelled when streams can't go on any more.
+        draining: Cancelled when streams can't go on any more; not begun where they couldn't from the start.
         streams_s: For how long streams go on: all but what closing three times over takes, at least half.
     """
 

@@ -14,7 +14,6 @@ from starlette.routing import BaseRoute, Route
 from seedance_server.house import House
 from seedance_server.http.refusal import ERROR_HEADER
 from seedance_server.readiness import Readiness
-from seedance_wire.messages import ErrorCode
 
 __all__ = ["health_routes"]
 
@@ -25,8 +24,7 @@ def health_routes(house: House) -> list[BaseRoute]:
     def answer(request: Request, *, is_good: bool, readiness: Readiness) -> Response:
         headers = {"Cache-Control": "no-store"}
         if not is_good:
-            word = ErrorCode.DRAINING if house.is_draining else ErrorCode.OVERLOADED
-            headers |= {"Retry-After": "1", ERROR_HEADER: word.value}
+            headers |= {"Retry-After": "1", ERROR_HEADER: house.refusal_code.value}
         status = 200 if is_good else 503
         if "application/json" in request.headers.get("accept", ""):
             return JSONResponse(readiness.as_json(), status, headers)

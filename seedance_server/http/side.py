@@ -87,7 +87,7 @@ class HttpSide:
         @contextmanager
         def admit(connection: HttpConnection, head: RequestHead) -> Iterator[tuple[ASGIApp, dict[str, Any]]]:
             self.requests += 1
-            connection.is_closing |= self._house.is_draining
+            connection.is_closing |= self._house.is_draining or self._house.has_failed
             one = self._admit(connection, head, address)
             if isinstance(one, HttpAnswer):
                 self._house.note_refused(one)

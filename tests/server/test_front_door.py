@@ -139,6 +139,8 @@ async def test_door_shows_a_dead_engine_in_readiness(autojump_clock) -> None:
         answer = await http(server.connect(), get("/readyz"))
         assert answer.startswith(b"HTTP/1.1 503 ")
         assert b"scripted failure" in answer
+        assert b"\r\nSeedance-Error: engine_failed\r\n" in await http(server.connect(), UPGRADE)
+        assert b"connection: close\r\n" in answer.lower()
         assert (await http(server.connect(), get("/healthz"))).startswith(b"HTTP/1.1 503 ")
 
 

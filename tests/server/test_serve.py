@@ -3,18 +3,21 @@
 import signal
 import socket
 import threading
+from contextlib import suppress
 from unittest.mock import Mock
 
 import pytest
 import trio
+from trio_websocket import ConnectionClosed
 
 import seedance_server.serve
 from seedance_server.config import Config
 from seedance_server.engine.errors import ModelNotFound
-from seedance_server.errors import ListenError, StartupError
+from seedance_server.errors import EngineStopped, ListenError, StartupError
 from seedance_server.serve import serve
 from seedance_server.served_model import ServedModel
 from seedance_server.testing import ScriptedEncoder, ScriptedEngine
+from seedance_wire.messages import Delta
 from tests.server.wire_client import http, wire_client
 
 
@@ -99,6 +102,29 @@ async def test_serve_survives_resets_in_the_middle_of_everything() -> None:
             await client.accepted()
             assert (await client.until_end())[0] == "xx"
         nursery.cancel_scope.cancel()
+
+
+async def test_serve_with_a_failed_engine_does_not_say_that_it_drains() -> None:
+    """No GOAWAY, and 1011 rather than 1001, also for who has nothing running: it isn't an orderly end."""
+    heard = []
+
+    async def fail(*, task_status) -> None:
+        engine = ScriptedEngine(["x"] * 9, fail_at_step=3)
+        with pytest.raises(EngineStopped):
+            await serve(config(), factory(engine), watch_signals=False, task_status=task_status)
+
+    async with trio.open_nursery() as nursery:
+        url = await nursery.start(fail)
+        async with wire_client(await connect(url)) as idle, wire_client(await connect(url)) as working:
+            await working.submit()
+            await working.accepted()
+            for client in (working, idle):
+                with suppress(ConnectionClosed):
+                    while True:
+                        heard.append(type(await client.receive()))
+                heard.append(client.websocket.closed.code)
+    assert [each for each in heard if each is not Delta] == [1011, 1011]
+    assert not threads()
 
 
 async def test_serve_raises_one_error_when_it_cannot_start() -> None:

@@ -195,7 +195,11 @@ class GuardedStream(trio.abc.Stream):
         try:
             self._turn.acquire_nowait()
         except trio.WouldBlock:
-            await self._turn.acquire()
+            try:
+                await self._turn.acquire()
+            except trio.Cancelled:  # its bytes are lost, so what would follow makes no sense
+                await self.abort()
+                raise
         if self._aborted:  # meanwhile
             self._turn.release()
             raise trio.BrokenResourceError("the connection was aborted")

@@ -233,6 +233,20 @@ async def test_guard_sends_one_thing_after_the_other(autojump_clock) -> None:
     assert guard.statistics().sent_bytes == len(b"somepong")
 
 
+async def test_guard_lets_nothing_follow_a_send_that_was_cancelled_before_its_turn(autojump_clock) -> None:
+    """Its bytes are missing: what comes behind them would make no sense to the peer."""
+    guard = GuardedStream(transport := HalfCloseable(), limits())
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(guard.send_all, b"first")
+        with trio.move_on_after(0.5) as patience:
+            await trio.sleep(0.1)
+            await guard.send_all(b"second")
+    assert patience.cancelled_caught
+    assert transport.closed
+    with pytest.raises(trio.BrokenResourceError):
+        await guard.send_all(b"third")
+
+
 async def test_guard_does_not_end_the_line_while_somebody_speaks(autojump_clock) -> None:
     """A close beside a send leaves the send alone."""
     transport = HalfCloseable()

@@ -107,8 +107,8 @@ class CommitQueue:
 
         Args:
             operation: What to do.
-            done: Called with what is returned, in the order in which operations were done, before any of the
-                tasks that wait for them goes on. What it raises is raised here.
+            done: Called with what is returned, in the order in which operations were done, before the caller
+                goes on; others of a large commit may have gone on by then. What it raises is raised here.
 
         Raises:
             JournalOverloaded, Exception: As from `put_all`.

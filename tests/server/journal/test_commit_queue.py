@@ -83,6 +83,10 @@ async def test_few_callers_go_on_in_one_turn_of_the_loop():
     queue = CommitQueue(LIMITS)
     done: list[int] = []
     turns: list[int] = []
+    went_on: list[tuple[int, list[int]]] = []
+
+    async def put() -> None:
+        went_on.append((await queue.put(_operation(), done.append), done.copy()))
 
     async def count_turns() -> None:
         while True:
@@ -91,13 +95,15 @@ async def test_few_callers_go_on_in_one_turn_of_the_loop():
 
     async with trio.open_nursery() as nursery:
         for _ in range(30):
-            nursery.start_soon(queue.put, _operation(), done.append)
+            nursery.start_soon(put)
         await wait_all_tasks_blocked()
         tickets = await queue.take()
         nursery.start_soon(count_turns)
         await settle_all(tickets, map(Outcome, range(30)))
         nursery.cancel_scope.cancel()
     assert done == list(range(30))
+    assert all(number in known for number, known in went_on), "each is told of before it goes on"
+    assert any(len(known) < 30 for _, known in went_on), "the first don't wait for the last"
     # Tasks run in any order within a turn, so two turns may lie between two looks.
     assert max(after - before for before, after in pairwise([*turns, 30])) <= 2 * 8
 

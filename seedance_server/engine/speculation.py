@@ -31,8 +31,8 @@ from seedance_server.engine.step_cost import USUAL_COST, StepCost
 __all__ = ["ALLOWANCE", "Speculation"]
 
 ALLOWANCE = 0.03
-"""The most that drafts may cost, as a share of the time without them. Guessing itself takes another 0.5 to 2
-percent, most at eight answers, so that both together stay below 5 (bench/README.md)."""
+"""The most that drafts may cost, as a share of the time without them, by what rows are taken to cost.
+Guessing itself takes another 0.5 to 2 percent, most at eight answers (bench/README.md)."""
 _MOST_SAVED = 1.0
 """Steps that an account holds: a text that has been easy until here may not cost more than one from here on.
 Picked."""
@@ -90,6 +90,8 @@ class Speculation:
         aheads = [self._ahead.setdefault(each.id, _Ahead()) for each in decoding]
         for ahead in aheads:
             ahead.pay(ALLOWANCE)
+        if self._dearness.wants_plain:
+            return  # what drafts bring is lost once, and what they cost is known again
         guesses = [self._guess(each, ahead) for each, ahead in zip(decoding, aheads, strict=True)]
         # A guess is never likelier than the one before it, so that each draft's first tokens come first.
         ranked = sorted(
@@ -116,8 +118,9 @@ class Speculation:
 
     def note(self, answers: int, rows: int, prompt_rows: int, seconds: float) -> None:
         """What a step took: of so many answers with their drafts in ``rows``, and prompts beside them."""
-        if answers and not prompt_rows:
-            self._dearness.note(answers, self._longer_by(answers, rows - answers), seconds)
+        if answers:
+            alone = 0 if prompt_rows else answers
+            self._dearness.note(alone, self._longer_by(answers, rows - answers), seconds)
 
     def forget(self, sequence: Sequence) -> None:
         """It has ended."""

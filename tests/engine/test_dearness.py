@@ -42,3 +42,33 @@ def test_dearness_compares_steps_of_the_same_company_and_time_only(answers, othe
         dearness.note(5, 0.2, 0.5)
     dearness.note(4, 0.2, 0.5)
     assert dearness.factor == 1.0
+
+
+def test_dearness_wants_one_step_in_99_without_drafts_where_all_have_some():
+    """Without any, nothing would be known of rows; more of them would cost what drafts save."""
+    dearness = Dearness()
+    plain = []
+    for step in range(1000):
+        plain += [step] * dearness.wants_plain
+        dearness.note(4, 0.0 if dearness.wants_plain else 0.2, 0.024)
+    assert plain == list(range(98, 1000, 99))
+
+
+def test_dearness_asks_no_more_often_where_what_it_wants_says_nothing():
+    """A prompt that came beside it makes it useless: the next one is as far off as ever."""
+    dearness = Dearness()
+    wanted = 0
+    for _ in range(990):
+        wanted += dearness.wants_plain
+        dearness.note(0, 0.0 if dearness.wants_plain else 0.2, 0.024)
+    assert wanted == 10
+
+
+@pytest.mark.parametrize(("answers", "longer_by"), [(4, 0.0), (0, 0.0), (0, 0.2), (4, 0.2)])
+def test_dearness_fades_where_steps_say_nothing(answers, longer_by):
+    """Without drafts, beside prompts, with none to be held against: nothing stands for ever."""
+    dearness = Dearness()
+    dearness.factor = 32.0
+    for _ in range(7000):
+        dearness.note(answers, longer_by, 0.02)
+    assert dearness.factor == 1.0

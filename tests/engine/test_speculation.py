@@ -72,6 +72,26 @@ def test_speculation_guesses_less_where_drafts_take_longer_than_measured(prompt_
     assert len(sequence.draft) == tokens
 
 
+@pytest.mark.parametrize("row", [0.01, 0.1], ids=["drafts in every step", "drafts until they seem dear"])
+@pytest.mark.parametrize("dearer", [1, 8])
+@pytest.mark.parametrize("start", [1.0, 32.0])
+def test_speculation_finds_what_rows_cost_whatever_it_took_them_to_cost(start, dearer, row):
+    """Neither what was found in a busy moment nor what was measured at rest stands for ever."""
+    dice, sequence = random.Random(1), _decoding()
+    speculation = Speculation(3, StepCost(((1, 1.0), (4, 1 + 3 * row))))
+    speculation._dearness.factor = start
+    with_drafts = 0
+    for step in range(5000):
+        speculation.propose([sequence])
+        drafted = len(sequence.draft)
+        speculation.learn(sequence, drafted, drafted)
+        speculation.note(1, 1 + drafted, 0, (1 + dearer * row * drafted) * dice.uniform(0.999, 1.001))
+        with_drafts += drafted > 0 and step >= 4000
+    assert speculation._dearness.factor < 1.5 * dearer
+    assert speculation._dearness.factor > dearer / 1.5 or with_drafts < 50
+    assert with_drafts > 980 or row * dearer > 0.5
+
+
 def test_speculation_leaves_prompts_and_paused_sequences_alone():
     """Nothing can be proved where no token is sampled, and the first one is for the prompt to say."""
     paused, prompt, first, other = (_decoding(number) for number in range(4))
@@ -125,6 +145,7 @@ def _play(speculation, texts):
         speculation.propose(ahead.values())
         rows = len(ahead) + sum(len(each.draft) for each in ahead.values())
         longer = speculation.cost.of(rows) / speculation.cost.of(len(ahead))
+        speculation.note(len(ahead), rows, 0, speculation.cost.of(rows))
         for number, sequence in list(ahead.items()):
             answer, at = texts[number][1], sequence.completion_tokens
             right = 0

@@ -52,8 +52,9 @@ class EngineSettings:
         "lazy",
         "--structured-output",
         "WHEN",
-        "when to read the vocabulary for json_schema and regex, which takes a second or two where it is large: eager "
-        "at start, lazy at the first such request, which holds up others for much of that; off refuses them",
+        "when to read the vocabulary for json_schema and regex, which takes a second or two where it is "
+        "large: eager at start, lazy at the first such request, which holds up others for much of that; "
+        "off refuses them",
         choices=("lazy", "eager", "off"),
     )
     kv_memory_bytes: int | None = _model(

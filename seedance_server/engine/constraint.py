@@ -19,6 +19,7 @@ from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 from llguidance.hf import from_tokenizer
 from torch import Tensor
 
+from seedance_server.engine.control_tokens import twin_tokenizer
 from seedance_server.engine.errors import InvalidParameter
 from seedance_server.engine.sampling_params import SamplingParams
 from seedance_server.engine.token_bytes import TokenBytes, read_token_bytes
@@ -150,11 +151,14 @@ class _Vocabulary:
         self.eos_token_id = eos_token_id
         self.tokens = vocabulary.tokens
         self.special_token_ids = vocabulary.special_ids
-        self._backend = tokenizer.backend_tokenizer
+        # The tokenizer itself may cut what it encodes, fill it up, or use tokens that the model doesn't have.
+        self._twin, self._numbers = twin_tokenizer(
+            tokenizer.backend_tokenizer, {}, below=len(vocabulary.tokens)
+        )
 
     def __call__(self, text: str) -> list[int]:
-        ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
-        return ids
+        ids: list[int] = self._twin.encode(text, add_special_tokens=False).ids
+        return [self._numbers.get(id_, id_) for id_ in ids]
 
 
 def _read_vocabulary(tokenizer: Any, vocab_size: int, eos_token_ids: Collection[int]) -> LLTokenizer | None:
@@ -168,7 +172,7 @@ def _read_vocabulary(tokenizer: Any, vocab_size: int, eos_token_ids: Collection[
         # In two pieces, since no other Python runs beside either. Slices make masks cost a quarter.
         bare = LLTokenizer(wrapped, vocab_size, ends, slices=[])
         return bare.with_slices(LLTokenizer.general_slices())
-    except (ValueError, TypeError, AttributeError):  # no fast tokenizer, or of an unknown kind
+    except (ValueError, TypeError, AttributeError, LookupError):  # no fast tokenizer, or of an unknown kind
         return None
 
 

@@ -48,7 +48,7 @@ def find_control_texts(tokenizer: Tokenizer, template: str) -> frozenset[str]:
 
 
 def twin_tokenizer(
-    tokenizer: Tokenizer, renamed: Mapping[str, str], more: Iterable[str] = ()
+    tokenizer: Tokenizer, renamed: Mapping[str, str], more: Iterable[str] = (), *, below: int | None = None
 ) -> tuple[Tokenizer, dict[int, int]]:
     """A tokenizer over the same model (shared, not copied) that knows some added tokens under other texts.
 
@@ -58,11 +58,13 @@ def twin_tokenizer(
         tokenizer: The original; only read.
         renamed: New texts of some of its added tokens, by their old ones.
         more: Texts of added tokens that only the twin has.
+        below: Leave out added tokens from this id on; None to keep all.
 
     Returns:
         The twin, and the original's id for each id that the twin numbers otherwise.
     """
     added = sorted(tokenizer.get_added_tokens_decoder().items())
+    added = [(number, token) for number, token in added if below is None or number < below]
     twin = Tokenizer(tokenizer.model)
     twin.normalizer = tokenizer.normalizer
     twin.pre_tokenizer = tokenizer.pre_tokenizer

@@ -39,7 +39,7 @@ def read_token_bytes(tokenizer: Any, vocab_size: int) -> TokenBytes | None:
 
     Args:
         tokenizer: The tokenizer.
-        vocab_size: Width of a row of logits; at least as many as there are tokens.
+        vocab_size: Width of a row of logits. Tokens beyond it, which no answer can hold, are left out.
     """
     backend = tokenizer.backend_tokenizer
     steps = _steps(backend.decoder)
@@ -49,10 +49,13 @@ def read_token_bytes(tokenizer: Any, vocab_size: int) -> TokenBytes | None:
     byte_of = _byte_of() if kinds == ["ByteLevel"] else None
     if byte_of is None and "ByteFallback" not in kinds:
         return None
-    space = next((step["pattern"].get("String") for step in steps if step.get("content") == " "), None) or " "
+    replaced = [step["pattern"] for step in steps if step["type"] == "Replace" and step["content"] == " "]
+    space = next((pattern["String"] for pattern in replaced if pattern.get("String")), " ")
     added = backend.get_added_tokens_decoder()
     tokens, special_ids = [b""] * vocab_size, []
     for token, id_ in backend.get_vocab(with_added_tokens=True).items():
+        if id_ >= vocab_size:
+            continue
         if id_ in added:
             tokens[id_] = token.encode()
             if added[id_].special or (token.startswith("<") and token.endswith(">")):

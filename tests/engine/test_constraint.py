@@ -6,6 +6,8 @@ import pytest
 import torch
 from attrs import evolve
 from llguidance.hf import from_tokenizer
+from tokenizers import Tokenizer
+from transformers import PreTrainedTokenizerFast
 
 from seedance_server.engine import constraint
 from seedance_server.engine.constraint import Constraints
@@ -106,6 +108,54 @@ def test_constraint_needs_a_tokenizer_that_can_be_read(made: Constraints):
     assert made.make(SamplingParams()) is None
     with pytest.raises(InvalidParameter, match="tokenizer"):
         made.check(SamplingParams(regex="a"))
+
+
+def test_constraint_knows_no_token_that_the_model_has_not():
+    """A tokenizer may have been given a token for padding that there is no logit for."""
+    tokenizer = build_tiny_tokenizer()
+    width = len(tokenizer)
+    tokenizer.add_special_tokens({"pad_token": "[PAD]"})
+    made = Constraints(tokenizer, width, {tokenizer.eos_token_id})
+    for field, text in (("regex", r"a\[PAD\]"), ("json_schema", '{"const": "[PAD]"}')):
+        form = made.make(SamplingParams(**{field: text}))
+        said = b""
+        while not form.is_complete:
+            allowed = form.allowed()
+            assert allowed.shape == (width,)
+            token_id = int(allowed.nonzero()[0])
+            said += made._read().decode_bytes([token_id])
+            form.accept(token_id)
+        assert said in (b"a[PAD]", b'"[PAD]"')
+
+
+@pytest.mark.parametrize("error", [KeyError("pattern"), IndexError("list"), ValueError("what")])
+def test_vocabulary_that_can_not_be_read_is_refused_and_not_read_again(monkeypatch, error):
+    """A start goes on without forms; a request is told, and doesn't wait for another try."""
+    reads = []
+
+    def read(*given):
+        reads.append(given)
+        raise error
+
+    monkeypatch.setattr(constraint, "read_token_bytes", read)
+    made = constraints()
+    assert not made.prepare()
+    with pytest.raises(InvalidParameter, match="tokenizer"):
+        made.check(SamplingParams(regex="a"))
+    assert len(reads) == 1
+
+
+@pytest.mark.parametrize("build", [build_tiny_tokenizer, byte_level, space_replacing_bpe])
+def test_texts_are_neither_cut_nor_filled_up_when_the_tokenizer_would(build):
+    """A tokenizer.json may say both, for training."""
+    made = build()
+    text = "<s>The fox  jumps <tool> over <|im_end|>"
+    expected = made.backend_tokenizer.encode(text, add_special_tokens=False).ids
+    backend = Tokenizer.from_str(made.backend_tokenizer.to_str())
+    backend.enable_truncation(3)
+    backend.enable_padding(length=99)
+    form = Constraints(PreTrainedTokenizerFast(tokenizer_object=backend), len(made), {3})
+    assert form._read().tokenize_str(text) == expected
 
 
 def test_constraint_reads_the_vocabulary_when_it_is_first_needed_and_once(monkeypatch):

@@ -51,6 +51,18 @@ def test_twin_knows_tokens_of_its_own_when_told_of_more():
     assert ids[1] not in tokenizer.get_added_tokens_decoder()
 
 
+def test_twin_knows_no_token_from_a_given_id_on():
+    """Its text is encoded as any other is; all below are what they were."""
+    tokenizer = tokenizers_made.byte_level().backend_tokenizer
+    last = max(tokenizer.get_added_tokens_decoder())
+    content = tokenizer.id_to_token(last)
+    twin, numbers = twin_tokenizer(tokenizer, {}, below=last)
+    ids = [numbers.get(token_id, token_id) for token_id in twin.encode(f"<s>{content}").ids]
+    assert ids[0] == tokenizer.token_to_id("<s>")
+    assert len(ids) > 2
+    assert max(ids) < last
+
+
 @each_tokenizer
 def test_text_is_encoded_as_by_the_tokenizer_when_it_holds_no_control_text(maker):
     """Honest text costs nothing: not one id differs."""

@@ -206,7 +206,7 @@ class _Loading:
             backend.adopt(model, probed, self._progress)  # from here on its weights may be elsewhere
         except MemoryError as error:
             raise InsufficientMemory(self._weight_bytes(), None) from error
-        eos_token_ids = _eos_token_ids(model, tokenizer)
+        eos_token_ids = _eos_token_ids(model, tokenizer, vocab_size)
         fingerprint = fingerprint_model(
             model.config, weights_digest, tokenizer_digest, eos_token_ids, backend.name
         )
@@ -331,7 +331,8 @@ def _choose_dtype(config: Any, dtype: DtypeName, device: torch.device, *, gguf: 
     return torch.bfloat16 if fast else torch.float32
 
 
-def _eos_token_ids(model: Any, tokenizer: Any) -> frozenset[int]:
+def _eos_token_ids(model: Any, tokenizer: Any, vocab_size: int) -> frozenset[int]:
+    """Those named that the model can choose: a tokenizer may know of more tokens than it has."""
     generation = getattr(model, "generation_config", None)
     named = (
         getattr(generation, "eos_token_id", None),
@@ -341,7 +342,7 @@ def _eos_token_ids(model: Any, tokenizer: Any) -> frozenset[int]:
     ids: set[int] = set()
     for entry in named:
         ids.update([entry] if isinstance(entry, int) else entry or ())
-    return frozenset(ids)
+    return frozenset(token_id for token_id in ids if 0 <= token_id < vocab_size)
 
 
 def _first_line(error: Exception) -> str:

@@ -87,18 +87,25 @@ class _Places:
     def __init__(self, vocab_size: int, upload: Callable[[Tensor], Tensor]) -> None:
         self._vocab_size = vocab_size
         self._upload = upload
-        self._places = [torch.empty(0, dtype=torch.long)]
+        self._lines, self._counts = [0], [0]
+        self._ids = [torch.empty(0, dtype=torch.int32)]
         self._numbers = [torch.empty(0)]
 
     def add(self, line: int, token_ids: Iterable[int], numbers: Tensor) -> None:
-        """Tokens of a line, and a number for each, or one for all."""
+        """Tokens of a line, and a number for each, or one for all; they must not change before `tensors`."""
         ids = _tensor(token_ids if isinstance(token_ids, array) else array("i", token_ids))
-        self._places.append(ids.long() + line * self._vocab_size)
+        self._lines.append(line)
+        self._counts.append(len(ids))
+        self._ids.append(ids)
         self._numbers.append(numbers.float().expand(len(ids)))
 
     def tensors(self) -> tuple[Tensor, Tensor]:
-        """Int64 places and float32 numbers."""
-        return self._upload(torch.cat(self._places)), self._upload(torch.cat(self._numbers))
+        """Int64 places and float32 numbers; a token beyond the vocabulary has none, not the next line's."""
+        ids, numbers = torch.cat(self._ids).long(), torch.cat(self._numbers)
+        lines = torch.tensor(self._lines).repeat_interleave(torch.tensor(self._counts))
+        exist = (ids >= 0) & (ids < self._vocab_size)
+        places = lines * self._vocab_size + ids
+        return self._upload(places[exist]), self._upload(numbers[exist])
 
 
 def _tensor(numbers: "array[int]") -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from gguf import GGMLQuantizationType, GGUFWriter
 from gguf.quants import dequantize, quantize
 from safetensors.torch import load_file, save_file
-from transformers import BertConfig, T5Config
+from transformers import AutoTokenizer, BertConfig, T5Config
 from transformers.utils import logging as transformers_logging
 
 from seedance_server.engine.errors import (
@@ -93,6 +93,16 @@ def test_loader_reads_a_directory_and_tells_what_it_does(kind, tiny_directory):
     shares = [share for line, share in told if "fingerprint" in line]
     assert (shares[0], shares) == (0.0, sorted(shares))
     assert 0.9 < shares[-1] < 1.0
+
+
+def test_loader_knows_no_end_that_the_model_can_not_choose(tiny_directory, tmp_path):
+    """A tokenizer may name a token as the end of an answer that the model has no logit for."""
+    copied = shutil.copytree(tiny_directory("llama"), tmp_path / "model")
+    tokenizer = AutoTokenizer.from_pretrained(copied)
+    tokenizer.add_special_tokens({"eos_token": "[END]"})
+    assert tokenizer.eos_token_id == 384
+    tokenizer.save_pretrained(copied)
+    assert load_model(str(copied)).eos_token_ids == {0, 2}
 
 
 def test_loader_reads_a_gguf_file_as_the_model_it_was_made_from(tiny_directory, tmp_path, capfd):

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from attrs import frozen
+from attrs import evolve, frozen
 from transformers.generation.logits_process import (
     RepetitionPenaltyLogitsProcessor,
     SequenceBiasLogitsProcessor,
@@ -93,6 +93,20 @@ def test_rows_are_adjusted_each_by_its_own_request_and_the_places_are_told():
         assert torch.equal(line, alone)
     differs = (scores != logits()).view(-1).nonzero().flatten().tolist()
     assert sorted(set(changed.tolist())) == differs
+
+
+def test_tokens_beyond_the_vocabulary_are_left_out():
+    """A tokenizer may know of more tokens than the model has: the next row is somebody else's."""
+    beyond = VOCABULARY + 2
+    params = SamplingParams(
+        repetition_penalty=1.5, presence_penalty=1, frequency_penalty=1, logit_bias={beyond: 3.0, 4: 0.5}
+    )
+    mixed = Row(params, (7, beyond), (beyond, 5), (beyond, VOCABULARY, 6))
+    clean = Row(evolve(params, logit_bias={4: 0.5}), (7,), (5,), (6,))
+    scores, expected = logits().repeat(3, 1), logits().repeat(3, 1)
+    places = adjust_logits(scores, [mixed, Row(SamplingParams()), mixed], UPLOAD)
+    assert torch.equal(places, adjust_logits(expected, [clean, Row(SamplingParams()), clean], UPLOAD))
+    assert torch.equal(scores, expected)
 
 
 @pytest.mark.parametrize(

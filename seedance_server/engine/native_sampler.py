@@ -60,8 +60,8 @@ class NativeSampler(Sampler):
     @torch.inference_mode()
     def sample(self, logits: Tensor, rows: Sequence[SamplingRow]) -> SampledTokens:
         """See `Sampler.sample`."""
-        if not rows or len(logits) != len(rows) or not can_read(logits):
-            return super().sample(logits, rows)
+        if not rows or logits.shape != (len(rows), self._vocab_size) or not can_read(logits):
+            return super().sample(logits, rows)  # or it refuses them
         biases = [_biases(row) for row in rows]
         requests = [
             self._request(index, row, *arrays)

@@ -195,3 +195,6 @@ def test_masks_that_do_not_fit_are_refused_and_other_logits_left_to_torch():
     assert sample(logits.double(), [row(seed=5)]).ids == sample(logits, [row(seed=5)]).ids
     with pytest.raises(ValueError, match="2 rows"):
         sample(logits, [row(), row()])
+    for width in (63, 65):  # a mask is as wide as the vocabulary
+        with pytest.raises(ValueError, match=f"1 rows of {width}"):
+            NativeSampler(width, HeadMaxima()).sample(logits, [row()])

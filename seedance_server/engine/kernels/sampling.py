@@ -8,7 +8,7 @@ from torch import Tensor
 
 from seedance_server.engine.kernels.library import open_library
 from seedance_server.engine.kernels.linear import threads_handle
-from seedance_server.engine.kernels.structures import Choice, Logits, Request
+from seedance_server.engine.kernels.structures import MOST_REPORTED, Choice, Logits, Request
 
 __all__ = ["can_read", "choose"]
 
@@ -29,19 +29,26 @@ def choose(logits: Tensor, requests: Sequence[Request], maxima: Tensor | None = 
 
     Args:
         logits: ``[any, vocabulary]`` that `can_read` takes.
-        requests: What each wants of which row. What they point to must be there: arrays as long as they say,
-            and as many flags of allowed tokens as the vocabulary has. Ids beyond it are left out.
+        requests: What each wants of which row, at most `MOST_REPORTED` tokens reported. What they point to
+            must be there: arrays as long as they say, and as many flags of allowed tokens as the vocabulary
+            has. Ids beyond it are left out.
         maxima: Bfloat16 ``[rows of logits, blocks]``, contiguous: the greatest of each block of 32, NaN if it
             has one; None if that isn't known.
 
     Returns:
         One for each; the same bits whatever the others are.
+
+    Raises:
+        ValueError: The kernels would read or write beyond what there is.
     """
     if not can_read(logits):
         raise ValueError(f"the kernels don't read {logits.dtype} logits on {logits.device}")
     rows, vocabulary = logits.shape
-    if not all(0 <= request.row < rows and request.reported <= vocabulary for request in requests):
-        raise ValueError(f"there are {rows} rows of {vocabulary} logits")
+    most = min(vocabulary, MOST_REPORTED)
+    if not all(0 <= request.row < rows and request.reported <= most for request in requests):
+        raise ValueError(f"there are {rows} rows of {vocabulary} logits, and {most} can be reported")
+    if any(request.temperature > 0 and request.top_k < 1 for request in requests):
+        raise ValueError("no token is left to draw")
     if maxima is not None and (
         maxima.shape != (rows, -(-vocabulary // _PANEL))
         or maxima.dtype != torch.bfloat16

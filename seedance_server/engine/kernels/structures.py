@@ -6,6 +6,7 @@ A structure holds addresses and keeps nothing alive: whoever fills one keeps wha
 import ctypes
 
 __all__ = [
+    "MOST_REPORTED",
     "Choice",
     "Layer",
     "Linear",
@@ -22,6 +23,9 @@ __all__ = [
 
 _address, _integer, _number, _flag = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float, ctypes.c_int32
 _double = ctypes.c_double
+
+MOST_REPORTED = 20
+"""Best tokens that a choice has room for: kMostReported of sampling.h."""
 
 
 class Weights(ctypes.Structure):
@@ -125,5 +129,5 @@ class Choice(ctypes.Structure):
     _fields_ = (
         *(("peak", _number), ("adjusted_peak", _number), ("id", _flag)),
         *(("logit", _number), ("log_total", _double)),
-        *(("top_ids", _flag * 20), ("top_logits", _number * 20)),
+        *(("top_ids", _flag * MOST_REPORTED), ("top_logits", _number * MOST_REPORTED)),
     )

@@ -1,12 +1,15 @@
 """The kernel that chooses tokens: what it refuses and leaves out; its choices: test_native_sampler.py."""
 
+import re
 from array import array
+from pathlib import Path
 
 import pytest
 import torch
 
+from seedance_server.engine.kernels import structures
 from seedance_server.engine.kernels.sampling import can_read, choose
-from seedance_server.engine.kernels.structures import Choice, Request
+from seedance_server.engine.kernels.structures import MOST_REPORTED, Choice, Request
 from seedance_server.engine.sampling_params import MAX_TOP_LOGPROBS
 
 pytestmark = pytest.mark.usefixtures("library")
@@ -32,6 +35,11 @@ def test_what_the_kernel_does_not_read_is_refused():
     for request in (Request(row=2), Request(row=-1), Request(row=0, reported=65)):
         with pytest.raises(ValueError, match="2 rows of 64"):
             choose(logits, [request])
+    with pytest.raises(ValueError, match="20 can be reported"):
+        choose(logits, [Request(row=0, reported=21)])
+    for top_k in (0, -1):
+        with pytest.raises(ValueError, match="left to draw"):
+            choose(logits, [Request(row=0), Request(row=0, temperature=1.0, top_k=top_k)])
     for maxima in (torch.zeros(2, 2), torch.zeros(2, 3).bfloat16(), torch.zeros(2, 2).bfloat16().t()[:, :1]):
         with pytest.raises(ValueError, match="no maxima"):
             choose(logits, [Request(row=0)], maxima)
@@ -52,5 +60,8 @@ def test_ids_beyond_the_vocabulary_are_left_out():
 
 
 def test_room_for_the_best_tokens_is_what_a_request_may_ask_for():
-    """Else the kernel would write beyond it."""
-    assert len(Choice().top_ids) == len(Choice().top_logits) == MAX_TOP_LOGPROBS
+    """Else the kernel would write beyond it, or what the API promises be refused."""
+    header = Path(structures.__file__).with_name("sampling.h").read_text()
+    [in_header] = re.findall(r"kMostReported = (\d+);", header)
+    assert int(in_header) == MOST_REPORTED == MAX_TOP_LOGPROBS
+    assert len(Choice().top_ids) == len(Choice().top_logits) == MOST_REPORTED

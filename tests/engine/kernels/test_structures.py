@@ -29,7 +29,7 @@ def _declared(name):
     ]
 
 
-@pytest.mark.parametrize("name", structures.__all__)
+@pytest.mark.parametrize("name", [name for name in structures.__all__ if not name.isupper()])
 def test_structure_is_field_for_field_that_of_its_header(name):
     """A field out of place would be read as another one."""
     ours = [

@@ -27,6 +27,7 @@ from seedance_server.engine.kernels.library import (
 from seedance_server.engine.kernels.linear import PackedLinear
 from seedance_server.engine.kernels.weight_memory import WeightMemory
 from seedance_server.engine.kv_cache import CacheOptions, KvGeometry
+from seedance_server.engine.memory import available_memory
 from seedance_server.engine.model_probe import Probed, packed_logits
 from seedance_server.engine.native_cache import NativeKvCache, NativeKvStep
 from seedance_server.engine.native_decoder import (
@@ -85,9 +86,15 @@ class NativeBackend(TorchBackend):
         self._decoder: DecoderWeights | None = None
 
     def prepare(self, model: Any) -> None:
-        """Has memory for the packed weights touched."""
-        linears = [each for each in model.modules() if _is_packable(each)]
-        self._memory.reserve(sum(each.weight.nbytes for each in linears) * self._memory.bits // 16)
+        """Has memory for the packed weights touched, where there is room for them beside the originals.
+
+        Else they are packed into fresh memory, matrix by matrix, and an original goes with each.
+        """
+        originals = sum(each.weight.nbytes for each in model.modules() if _is_packable(each))
+        packed = originals * self._memory.bits // 16
+        # Originals that are mapped count as available, and would have to be read again.
+        if available_memory(model.device) >= originals + packed:
+            self._memory.reserve(packed)
 
     @torch.inference_mode()
     def adopt(self, model: Any, probed: Probed, progress: Progress = silent) -> None:

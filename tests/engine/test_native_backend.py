@@ -99,6 +99,24 @@ def test_no_more_memory_is_touched_beforehand_than_is_packed_into(kind, quantize
     assert 0 < reserved[0] <= model.backend._memory.size_bytes
 
 
+@pytest.mark.parametrize("quantize", ["none", "int8"])
+def test_memory_is_touched_beforehand_only_where_originals_have_room_beside_it(
+    quantize, load_native, monkeypatch
+):
+    """Where weights fit once they are packed one by one, and each original goes: a start takes no more."""
+    reserved, available = [], [2**40]
+    monkeypatch.setattr(WeightMemory, "reserve", lambda _memory, size: reserved.append(size))
+    monkeypatch.setattr(native_backend, "available_memory", lambda _device: available[0])
+    load_native("gemma3", quantize)
+    [packed] = reserved
+    originals = packed * (2 if quantize == "int8" else 1)
+    for room, calls in ((originals + packed, 2), (originals + packed - 1, 2), (0, 2)):
+        available[0] = room
+        model = load_native("gemma3", quantize)
+        assert len(reserved) == calls
+        assert model.backend._memory.size_bytes >= packed, "it is packed all the same"
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_packed_weights_are_the_only_ones(kind, load_native):
     """One copy of the weights: a model of twice the size runs on the same machine."""

@@ -2,8 +2,10 @@
 
 Weights, config, tokenizer, dtype, kind of device, the libraries that compute, and our own rules of sampling.
 The invariant: equal fingerprints mean equal tokens for equal ids, parameters and seed, as far as the hardware
-rounds alike; a difference in any of these changes the fingerprint. Where the files lie, how they are cut up
-and what they are called has no part in it, nor has the chat template: what it made is kept as token ids.
+rounds alike; a difference in any of these changes the fingerprint. Where the files lie has no part in it, nor
+how those of the weights are cut up and called, nor the chat template: what it made is kept as token ids. A
+tokenizer's files go in as they are written (parsing them takes longer): one that was saved anew, in other
+bytes, counts as another.
 
 It tells models apart and is no proof against forgery: weights go in by the sums of their bits.
 """

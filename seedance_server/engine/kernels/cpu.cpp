@@ -1,7 +1,7 @@
 // The engine's CPU kernels behind a plain C interface: pointers and sizes in, nothing thrown, nothing kept but threads.
 //
 // Built for processors with AVX-512 and its bfloat16 products; whoever loads this has asked the processor first. Rows
-// are bfloat16 unless said otherwise. Shapes are the caller's promise: `bindings.py` checks them.
+// are bfloat16 unless said otherwise. Shapes are the caller's promise: the Python modules beside this file check them.
 #include <sys/mman.h>
 
 #include "attention.h"

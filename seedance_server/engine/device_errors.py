@@ -1,7 +1,8 @@
 """What a device says when it fails, in the engine's words.
 
-Lack of memory has a name of its own, for a smaller step may do. Anything else that CUDA reports is sticky:
-the same error answers every later call of the process. It must not know what was asked of the device.
+Lack of memory has a name of its own, for a smaller step may do, whoever noticed it: PyTorch's allocator, the
+driver or a library. Anything else that CUDA reports is sticky: the same error answers every later call of the
+process. It must not know what was asked of the device.
 """
 
 from collections.abc import Iterator
@@ -11,9 +12,15 @@ import torch
 
 from seedance_server.engine.errors import DeviceFailed, OutOfDeviceMemory
 
-__all__ = ["device_errors"]
+__all__ = ["device_errors", "is_lack_of_memory"]
 
-_STICKY = ("CUDA error", "cuDNN error", "CUDA driver error")
+_NO_MEMORY = ("CUDA error: out of memory", "ALLOC_FAILED")
+_STICKY = ("CUDA error", "cuDNN error", "cuDNN Frontend error", "CUDA driver error")
+
+
+def is_lack_of_memory(error: RuntimeError) -> bool:
+    """Whether the device refused an allocation: its allocator's own error, or what others say of one."""
+    return isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in _NO_MEMORY)
 
 
 @contextmanager
@@ -26,9 +33,9 @@ def device_errors() -> Iterator[None]:
     """
     try:
         yield
-    except torch.OutOfMemoryError as error:
-        raise OutOfDeviceMemory(_first_line(error)) from error
     except RuntimeError as error:  # not all of them are a torch.AcceleratorError
+        if is_lack_of_memory(error):
+            raise OutOfDeviceMemory(_first_line(error)) from error
         if not any(words in str(error) for words in _STICKY):
             raise
         raise DeviceFailed(_first_line(error)) from error

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import torch
 from attrs import frozen
 
+from seedance_server.engine.device_errors import is_lack_of_memory
 from seedance_server.engine.errors import CaptureFailed
 from seedance_server.engine.staging import Event, Staging
 
@@ -63,6 +64,7 @@ class Streams(Protocol):
 
         Raises:
             CaptureFailed: The device doesn't let this work be recorded. It can still be done.
+            RuntimeError: There is no room for it (see `is_lack_of_memory`).
         """
 
     def mark(self) -> Any:
@@ -174,14 +176,20 @@ class CudaStreams:
         recording = self._cuda.graph(
             graph, pool=self._graph_pool, stream=self._compute, capture_error_mode="thread_local"
         )
+        first: RuntimeError | None = None
         try:
             with recording:
-                work()
-        except torch.OutOfMemoryError:
-            raise
+                try:
+                    work()
+                except RuntimeError as error:
+                    first = error  # the recording is ended all the same, and that may fail over this one
+                    raise
         except RuntimeError as error:
             self._graph_pool = None  # some versions of PyTorch take it to be in use from here on
-            raise CaptureFailed(str(error).splitlines()[0]) from error
+            cause = first or error
+            if is_lack_of_memory(cause):
+                raise cause from None
+            raise CaptureFailed(str(cause).splitlines()[0]) from cause
         return graph
 
     def mark(self) -> torch.cuda.Event:

@@ -26,6 +26,7 @@ WAITING = {
     "aten::repeat_interleave.Tensor",
     "aten::lift_fresh",  # a tensor made of the host's numbers: its copy to a GPU waits
 }
+_ENDED_BADLY = "CUDA error: operation failed due to a previous error during capture\nmore"
 INDEXING = {"aten::index.Tensor", "aten::index_put_", "aten::index_put"}
 
 
@@ -146,5 +147,9 @@ class FakeCuda:
         if self.refuses:
             raise RuntimeError(self.refuses)
         self.pools.append(pool)
-        with _Recorder(graph.calls):
-            yield
+        try:
+            with _Recorder(graph.calls):
+                yield
+        except RuntimeError:
+            # PyTorch ends the recording all the same, and that fails over what made it fail.
+            raise RuntimeError(_ENDED_BADLY)  # noqa: B904 - its context is all that tells, as there

@@ -15,8 +15,24 @@ def test_device_errors_name_the_lack_of_memory():
 @pytest.mark.parametrize(
     "message",
     [
+        "CUDA error: out of memory\nCUDA kernel errors",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+    ],
+)
+def test_device_errors_name_a_lack_of_memory_that_isn_t_the_allocator_s(message):
+    """Drivers and libraries allocate on their own, and say so in other words."""
+    with pytest.raises(OutOfDeviceMemory) as caught, device_errors():
+        raise RuntimeError(message)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
         "CUDA error: an illegal memory access\nCUDA kernel errors",
         "cuDNN error: CUDNN_STATUS_EXECUTION_FAILED",
+        "cuDNN Frontend error: [cudnn_frontend] Error: No execution plans support the graph.",
     ],
 )
 def test_device_errors_call_a_device_failed_when_it_says_anything_else(message):

@@ -68,18 +68,39 @@ def test_cuda_streams_record_in_other_memory_after_a_failure():
     assert cuda.pools == [1, 1, 2]
 
 
-def test_cuda_streams_let_memory_run_out_under_its_own_name():
+@pytest.mark.parametrize(
+    "error", [torch.OutOfMemoryError("CUDA out of memory."), RuntimeError("CUDA error: out of memory\nmore")]
+)
+def test_cuda_streams_let_memory_run_out_under_its_own_name(error):
     """A smaller recording may do, where a refused one never does."""
     streams = CudaStreams(CPU, FakeCuda())
     ran = []
 
     def work():
         if ran:
-            raise torch.OutOfMemoryError("CUDA out of memory.")
+            raise error
         ran.append(None)
 
-    with pytest.raises(torch.OutOfMemoryError):
+    with pytest.raises(type(error)) as caught:
         streams.capture(work)
+    assert caught.value is error
+
+
+def test_cuda_streams_say_what_went_wrong_first():
+    """Ending a failed recording fails too, and says nothing of why; nor does what was amiss before it."""
+    streams = CudaStreams(CPU, FakeCuda())
+    ran = []
+
+    def work():
+        if ran:
+            raise RuntimeError("CUDA error: no such thing while capturing\nmore")
+        ran.append(None)
+
+    with pytest.raises(CaptureFailed, match=r"no such thing while capturing$"):
+        try:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        except torch.OutOfMemoryError:
+            streams.capture(work)
 
 
 def test_cuda_streams_order_a_copy_before_the_work_that_reads_it():

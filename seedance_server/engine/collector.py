@@ -1,4 +1,4 @@
-"""Keeps Python's garbage collector out of the way while a model is loaded.
+"""Keeps Python's garbage collector out of the way, above all while a model is loaded.
 
 A tokenizer's vocabulary and merges are a million small objects that all stay: the collector walks them again
 and again, and finds nothing. Reference counts free everything else meanwhile, as always. It knows nothing of

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import torch
 from attrs import frozen
 
+from seedance_server.engine.collector import paused_collector
 from seedance_server.engine.device_errors import is_lack_of_memory
 from seedance_server.engine.errors import CaptureFailed
 from seedance_server.engine.staging import Event, Staging
@@ -178,7 +179,8 @@ class CudaStreams:
         )
         first: RuntimeError | None = None
         try:
-            with recording:
+            # A graph of an engine that is gone may be garbage: to destroy it would spoil this recording.
+            with paused_collector(), recording:
                 try:
                     work()
                 except RuntimeError as error:

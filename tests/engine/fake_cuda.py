@@ -6,6 +6,7 @@ a recording takes from the host stays as it was then, and what it reads must sti
 would have the host wait for the device is refused while recording, as CUDA does, and can be counted.
 """
 
+import gc
 from collections import Counter
 from contextlib import contextmanager, nullcontext
 
@@ -146,6 +147,7 @@ class FakeCuda:
         assert stream.number % 2 == 1, "the compute stream is made first"
         if self.refuses:
             raise RuntimeError(self.refuses)
+        assert not gc.isenabled(), "what the collector destroys may be a graph, which spoils a recording"
         self.pools.append(pool)
         try:
             with _Recorder(graph.calls):

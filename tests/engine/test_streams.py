@@ -1,3 +1,4 @@
+import gc
 from contextlib import nullcontext
 
 import pytest
@@ -90,17 +91,24 @@ def test_cuda_streams_say_what_went_wrong_first():
     """Ending a failed recording fails too, and says nothing of why; nor does what was amiss before it."""
     streams = CudaStreams(CPU, FakeCuda())
     ran = []
+    error = RuntimeError("CUDA error: no such thing while capturing\nmore")
+    error.__context__ = torch.OutOfMemoryError("CUDA out of memory.")
 
     def work():
         if ran:
-            raise RuntimeError("CUDA error: no such thing while capturing\nmore")
+            raise error
         ran.append(None)
 
     with pytest.raises(CaptureFailed, match=r"no such thing while capturing$"):
-        try:
-            raise torch.OutOfMemoryError("CUDA out of memory.")
-        except torch.OutOfMemoryError:
-            streams.capture(work)
+        streams.capture(work)
+
+
+def test_cuda_streams_collect_no_garbage_while_they_record():
+    """An engine of before that is destroyed meanwhile would destroy its graphs, which CUDA refuses."""
+    enabled = []
+    CudaStreams(CPU, FakeCuda()).capture(lambda: enabled.append(gc.isenabled()))
+    assert enabled == [True, False]
+    assert gc.isenabled()
 
 
 def test_cuda_streams_order_a_copy_before_the_work_that_reads_it():

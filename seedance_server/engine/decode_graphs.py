@@ -7,8 +7,9 @@ writes nothing but memory that stays where it is (its inputs, the cache, the wei
 row of padding writes and reads one block that no sequence has; logits are those of the step as it would be
 run otherwise, but for rounding. Where a device refuses to record, steps are run as ever.
 
-The sizes: rows and positions read each grow by doubling, so a step pads at most as much as it needs. It must
-not know sequences' states or the sampler.
+The sizes: rows and positions read each grow by doubling, and every row reads as many positions as the longest
+needs. A step that would read many times what it needs, one long answer beside short ones, is run as ever too.
+It must not know sequences' states or the sampler.
 """
 
 import logging
@@ -35,6 +36,10 @@ _log = logging.getLogger(__name__)
 
 _SHORTEST = 256
 """Positions that the shortest recordings read: below, attention is a small part of a step. Picked."""
+
+_MOST_READ = 4
+"""Times the positions that its rows need, each rounded up by itself, that a step may read. Doubling the rows
+alone comes to 2 at most. Picked."""
 
 
 @frozen
@@ -67,6 +72,14 @@ def _doubling(first: int, last: int) -> Iterator[int]:
         yield first
         first *= 2
     yield last
+
+
+def _needed(batch: Batch) -> int:
+    """Positions that a batch reads where each row is padded to the length that suits it."""
+    return sum(
+        chunk.count * max(_SHORTEST, 1 << (chunk.start + chunk.count - 1).bit_length())
+        for chunk in batch.chunks
+    )
 
 
 @define(eq=False)
@@ -176,7 +189,8 @@ class DecodeGraphs:
         if self.obstacle is not None or any(chunk.sampled_rows != chunk.count for chunk in batch.chunks):
             return None
         longest = max(chunk.start + chunk.count for chunk in batch.chunks)
-        if (size := self._sizes.of(batch.tokens, longest)) is None:
+        size = self._sizes.of(batch.tokens, longest)
+        if size is None or prod(size) > _MOST_READ * _needed(batch):
             return None
         recording = self._recording(*size)
         self._fill(recording, batch.chunks)

@@ -6,6 +6,7 @@ from itertools import count
 import pytest
 import torch
 
+from seedance_server.engine import decode_graphs
 from seedance_server.engine import engine as engine_module
 from seedance_server.engine.decode_graphs import GraphSizes
 from seedance_server.engine.errors import CaptureFailed, GraphsUnavailable
@@ -120,6 +121,19 @@ def test_recorded_steps_take_another_size_when_answers_grow(load_tiny):
     request = make_request(0, [(7 * place) % 250 for place in range(250)], max_tokens=12)
     assert ids_of(drive(engine, [request])) == ids_of(drive(plain, [request]))
     assert engine._runner.graphs.recorded == 2
+
+
+def test_steps_that_a_recording_would_make_many_times_as_long_are_run_as_ever(load_tiny, monkeypatch):
+    """One long answer beside short ones: in a recording each row would read as much as the longest."""
+    monkeypatch.setattr(decode_graphs, "_SHORTEST", 16)
+    requests = [make_request(n, range(30, 34 + n), max_tokens=6, ignore_eos=True) for n in range(7)]
+    long = make_request(7, [(7 * place) % 250 for place in range(200)], max_tokens=6, ignore_eos=True)
+    plain = drive(make_engine(load_tiny("qwen2"), speculative_tokens=0), [*requests, long])
+    engine = make_engine(load_tiny("qwen2"), cuda_graphs="on", max_sequences=8, speculative_tokens=0)
+    assert ids_of(drive(engine, [*requests, long])) == ids_of(plain)
+    assert engine.statistics().recorded_steps == 0
+    assert ids_of(drive(engine, requests)) == ids_of(plain)[:7]
+    assert engine.statistics().recorded_steps > 0
 
 
 def test_recorded_steps_leave_other_sequences_blocks_alone(load_tiny):

@@ -101,10 +101,10 @@ class Engine:
         self._context = context  # as the model and the operator would have it
         self.context_length = min(context, self._pool.capacity_tokens)
         self._streams = open_streams(model.device, clock)
-        self._runner = open_runner(
-            model, config, self._streams, blocks=self._pool.total, context=self.context_length
-        )
-        self._sampler = model.backend.open_sampler(model.vocab_size, self._streams)
+        with self._streams.compute():  # what they make is there before what a step does with it
+            parts = model, config, self._streams
+            self._runner = open_runner(*parts, blocks=self._pool.total, context=self.context_length)
+            self._sampler = model.backend.open_sampler(model.vocab_size, self._streams)
         self._prefill_budget = PrefillBudget(
             config.prefill_budget_tokens,
             None if config.itl_budget_ms is None else config.itl_budget_ms / 1000,

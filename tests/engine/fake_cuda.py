@@ -8,7 +8,7 @@ would have the host wait for the device is refused while recording, as CUDA does
 
 import gc
 from collections import Counter
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 
 import torch
 from attrs import define, field
@@ -110,7 +110,8 @@ class FakeEvent:
 
 @define
 class FakeCuda:
-    """Attributes: log of what streams were told, why recording is refused, the memory of each that wasn't."""
+    """Attributes: log of what streams were told, why recording is refused, the memory of each that wasn't,
+    the streams that were made current, the innermost last."""
 
     log: list = field(factory=list)
     refuses: str | None = None
@@ -118,6 +119,7 @@ class FakeCuda:
     graphs: list = field(factory=list)
     pools: list = field(factory=list)
     made_pools: int = 0
+    current: list = field(factory=list)
     _streams: list = field(factory=list)
 
     def Stream(self, device):  # noqa: N802
@@ -128,10 +130,13 @@ class FakeCuda:
         return FakeEvent(self)
 
     def current_stream(self, device):
-        return FakeStream(self, 0)
+        return self.current[-1] if self.current else FakeStream(self, 0)
 
+    @contextmanager
     def stream(self, stream):
-        return nullcontext()
+        self.current.append(stream)
+        yield
+        self.current.pop()
 
     def graph_pool_handle(self):
         self.made_pools += 1

@@ -77,6 +77,19 @@ def test_recorded_steps_read_the_places_that_they_were_recorded_with(load_tiny, 
     assert [len(graph.calls) for graph in fake_cuda.graphs] == calls, "recorded once"
 
 
+def test_engine_makes_what_steps_read_on_the_stream_that_they_run_on(load_tiny, fake_cuda, monkeypatch):
+    """Made on another, it might come after the first step."""
+    open_runner, streams = engine_module.open_runner, []
+
+    def watched(*arguments, **settings):
+        streams.append(fake_cuda.current_stream(CPU).number)
+        return open_runner(*arguments, **settings)
+
+    monkeypatch.setattr(engine_module, "open_runner", watched)
+    make_engine(load_tiny("llama"))
+    assert streams == [1]
+
+
 class _Foresight:
     """Drafts that are right at every other place."""
 

@@ -221,5 +221,14 @@ class CudaStreams:
 
 
 def open_streams(device: torch.device, clock: Callable[[], float]) -> Streams:
-    """The streams of ``device``; ``clock`` times those that have no events."""
-    return CudaStreams(device) if device.type == "cuda" else CpuStreams(clock)
+    """The streams of ``device``; ``clock`` times those that have no events.
+
+    For CUDA cuDNN's attention is turned off, in the whole process. On an H100 or H200 PyTorch prefers it
+    (pytorch/pytorch#162073), and it makes a plan for each exact set of shapes and strides, on the host (see
+    modelscope/FunASR#3704); those of steps that aren't recorded change all the time. Where shapes recur its
+    kernels may be the faster. This is from reading, not measured here.
+    """
+    if device.type != "cuda":
+        return CpuStreams(clock)
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    return CudaStreams(device)

@@ -4,6 +4,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 
+from seedance_server.engine import streams as streams_module
 from seedance_server.engine.errors import CaptureFailed
 from seedance_server.engine.streams import CpuStreams, CudaStreams, open_streams
 from tests.engine.fake_cuda import FakeCuda
@@ -17,6 +18,20 @@ def test_cpu_streams_time_by_the_clock_they_were_given():
     streams = open_streams(CPU, lambda: next(times))
     with streams.compute():
         assert streams.seconds_between(streams.mark(), streams.mark()) == 2.5
+
+
+def test_cuda_streams_are_opened_without_cudnn_s_attention(monkeypatch):
+    """Its plans are for exact shapes, which steps that aren't recorded hardly ever have twice."""
+    monkeypatch.setattr(streams_module, "CudaStreams", lambda device: None)
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    try:
+        torch.backends.cuda.enable_cudnn_sdp(True)
+        open_streams(CPU, lambda: 0.0)
+        assert torch.backends.cuda.cudnn_sdp_enabled()
+        open_streams(torch.device("cuda"), lambda: 0.0)
+        assert not torch.backends.cuda.cudnn_sdp_enabled()
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(before)
 
 
 def test_cpu_streams_leave_tensors_where_they_are():

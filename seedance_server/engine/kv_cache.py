@@ -288,9 +288,10 @@ class KvCache:
         return rounded_up(length, self.padding.positions)
 
     def _mask(self, seen: torch.Tensor) -> torch.Tensor:
-        # The smallest number, not -inf: a kernel's block that is masked whole must not come to inf - inf.
+        # A number, not -inf: a kernel's block that is masked whole must not come to inf - inf. Half of the
+        # smallest, for kernels that raise 2 to a power multiply it by 1.44 first.
         mask = torch.zeros(seen.shape, dtype=self._dtype, device=seen.device)
-        return mask.masked_fill_(~seen, torch.finfo(self._dtype).min)
+        return mask.masked_fill_(~seen, torch.finfo(self._dtype).min / 2)
 
     def _tables(self, chunks: Sequence[Chunk], groups: slice) -> torch.Tensor:
         """[groups, chunks, blocks] block ids, short tables padded with block 0, which no slot refers to."""

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 from hypothesis import given
@@ -22,9 +24,9 @@ def _geometry(windows=WINDOWS):
     return KvGeometry(windows, heads=HEADS, key_dim=KEY_DIM, value_dim=VALUE_DIM, dtype=torch.float32)
 
 
-def _cache(blocks=400, block_size=4, windows=WINDOWS):
+def _cache(blocks=400, block_size=4, windows=WINDOWS, geometry=None):
     return KvCache(
-        _geometry(windows),
+        geometry or _geometry(windows),
         total_blocks=blocks,
         block_size=block_size,
         longest_chunk=LONGEST_CHUNK,
@@ -152,3 +154,12 @@ def test_rows_that_read_little_are_not_padded_to_those_that_read_much():
         for chunk in chunks
     ]
     assert kind.write[0].tolist() == torch.cat(slots).flatten().tolist()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_mask_is_finite_in_base_two_too(dtype):
+    """Kernels that raise 2 to a power multiply by log2(e): -inf would make a block masked whole a NaN."""
+    geometry = KvGeometry(WINDOWS, heads=HEADS, key_dim=KEY_DIM, value_dim=VALUE_DIM, dtype=dtype)
+    mask = _cache(geometry=geometry)._mask(torch.tensor([True, False])) * math.log2(math.e)
+    assert mask.isfinite().tolist() == [True, True]
+    assert mask[1].exp2() == 0

@@ -26,6 +26,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def exact_products() -> None:
+    """Float32 is multiplied as such, whatever the environment says: the CPU's answers are compared with."""
+    torch.set_float32_matmul_precision("highest")
+
+
 @pytest.fixture(scope="session")
 def device() -> torch.device:
     """The GPU."""

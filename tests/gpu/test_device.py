@@ -26,9 +26,9 @@ def test_work_sees_what_was_uploaded_before_it(streams):
 
 def test_a_step_s_inputs_stay_until_the_device_has_read_them(streams, device):
     """A host many steps ahead of a slow device overwrites nothing that is still to be read."""
-    slow = torch.randn(2048, 2048, device=device)
     seen = []
     with streams.compute():
+        slow = torch.randn(2048, 2048, device=device)
         for step in range(30):
             streams.begin_step()
             there = streams.upload(torch.full((50_000,), step))
@@ -41,8 +41,8 @@ def test_a_step_s_inputs_stay_until_the_device_has_read_them(streams, device):
 
 def test_a_recording_runs_on_what_its_memory_holds_by_then(streams, device):
     """A replay reads and writes the places that it was recorded with."""
-    inputs, outputs = torch.arange(4, device=device), torch.zeros(4, dtype=torch.int64, device=device)
     with torch.inference_mode(), streams.compute():
+        inputs, outputs = torch.arange(4, device=device), torch.zeros(4, dtype=torch.int64, device=device)
         graph = streams.capture(lambda: outputs.copy_(inputs * 10))
         inputs.fill_(7)
         outputs.fill_(-1)
@@ -52,8 +52,8 @@ def test_a_recording_runs_on_what_its_memory_holds_by_then(streams, device):
 
 def test_work_that_waits_for_the_device_is_not_recorded_and_does_no_harm(streams, device):
     """After a recording was refused, the same work still runs, and others can be recorded."""
-    numbers = torch.arange(4, device=device)
     with streams.compute():
+        numbers = torch.arange(4, device=device)
         with pytest.raises(CaptureFailed):
             streams.capture(lambda: int(numbers.max()))
         assert int(numbers.max()) == 3
@@ -72,4 +72,4 @@ def test_lack_of_memory_has_its_own_name_and_passes(streams, device):
 def test_what_else_cuda_says_is_a_failed_device():
     """The message's form is PyTorch's: this is how it begins in the version at hand."""
     with pytest.raises(DeviceFailed), device_errors():
-        torch.cuda.set_device(10_000)
+        torch.cuda.set_device(torch.cuda.device_count())

@@ -27,7 +27,9 @@ __all__ = ["Start", "main", "read_stages", "render"]
 
 KERNELS = ("native", "torch")
 SETTLED_S = 2.0
-POOL_MIB = 64  # small, so that what is measured is the rest
+POOL_MIB = 16
+"""So small that the checks at start write nearly all of it, large enough for each of them: of a larger pool
+some pages cost no memory yet, and what is taken off for it would hide as much of the rest."""
 _MEASURED = re.compile(r"\d+\.\d\d(?= times)")  # differs from start to start
 IMPORTS = """
 import seedance_server.__main__, seedance_server.engine.chat_template, seedance_server.engine.engine

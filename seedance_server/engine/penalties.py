@@ -101,11 +101,13 @@ class _Places:
 
     def tensors(self) -> tuple[Tensor, Tensor]:
         """Int64 places and float32 numbers; a token beyond the vocabulary has none, not the next line's."""
-        ids, numbers = torch.cat(self._ids).long(), torch.cat(self._numbers)
-        lines = torch.tensor(self._lines).repeat_interleave(torch.tensor(self._counts))
-        exist = (ids >= 0) & (ids < self._vocab_size)
-        places = lines * self._vocab_size + ids
-        return self._upload(places[exist]), self._upload(numbers[exist])
+        ids, numbers = torch.cat(self._ids), torch.cat(self._numbers)
+        starts = torch.tensor(self._lines) * self._vocab_size
+        places = starts.repeat_interleave(torch.tensor(self._counts)).add_(ids)
+        exist = ids < self._vocab_size
+        if not exist.all():  # rare, and dear
+            places, numbers = places[exist], numbers[exist]
+        return self._upload(places), self._upload(numbers)
 
 
 def _tensor(numbers: "array[int]") -> Tensor:

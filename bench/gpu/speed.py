@@ -1,19 +1,22 @@
 """Decode steps of the engine alone: tokens a second, where a step's time goes, memory.
 
-Times of the forward pass and of the sampler are the device's own, between marks on its compute stream; what
-is left of a step's time is the host's, in which the device waits.
+The spans of the forward pass and of the sampler lie between marks on the device's compute stream. They are
+not its working time: the step before has left it nothing to do, so it passes the first mark at once, and a
+span holds what the host takes to queue the work as well. How long the device works in a step only the
+profiler tells (`kernel_shares`).
 """
 
 from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from statistics import median
 from typing import Any
 
 import torch
 from attrs import frozen
+from torch.autograd import DeviceType  # type: ignore[attr-defined]  # a name that PyTorch's types leave out
 from torch.profiler import ProfilerActivity, profile
 
 from seedance_server.engine.config import EngineConfig, GraphsName
@@ -22,7 +25,7 @@ from seedance_server.engine.model_loader import LoadedModel
 from seedance_server.engine.sampling_params import SamplingParams
 from seedance_server.engine.sequence import GenerationRequest
 
-__all__ = ["Cell", "Workload", "kernel_shares", "measure"]
+__all__ = ["Cell", "Workload", "kernel_shares", "kernels_of", "measure"]
 
 _PROMPT_TOKENS = 60
 _KERNELS = 12
@@ -104,8 +107,8 @@ def measure(model: LoadedModel, cell: Cell, workload: Workload, kv_bytes: int) -
         started_s = time.perf_counter()
         engine.step()
         steps_ms.append(1e3 * (time.perf_counter() - started_s))
-    forward_ms = median(1e3 * streams.seconds_between(start, end) for start, end, _ in marks)
-    sampler_ms = median(1e3 * streams.seconds_between(start, end) for _, start, end in marks)
+    forward_span_ms = median(1e3 * streams.seconds_between(start, end) for start, end, _ in marks)
+    sampler_span_ms = median(1e3 * streams.seconds_between(start, end) for _, start, end in marks)
     step_ms = median(steps_ms)
     graphs = runner.graphs
     return {
@@ -115,9 +118,9 @@ def measure(model: LoadedModel, cell: Cell, workload: Workload, kv_bytes: int) -
         "tokens_per_s": 1e3 * cell.streams * len(steps_ms) / sum(steps_ms),
         "step_ms": step_ms,
         "step_ms_p99": sorted(steps_ms)[min(len(steps_ms) - 1, int(0.99 * len(steps_ms)))],
-        "forward_ms": forward_ms,
-        "sampler_ms": sampler_ms,
-        "host_ms": step_ms - forward_ms - sampler_ms,
+        "forward_span_ms": forward_span_ms,
+        "sampler_span_ms": sampler_span_ms,
+        "rest_ms": step_ms - forward_span_ms - sampler_span_ms,
         "recording_s": recording_s,
         "recorded_sizes": 0 if graphs is None else graphs.recorded,
         "replays": 0 if graphs is None else graphs.replays,
@@ -131,8 +134,8 @@ def kernel_shares(model: LoadedModel, cell: Cell, workload: Workload, kv_bytes: 
     """Run some steps under PyTorch's profiler.
 
     Returns:
-        Milliseconds of a step, those in which a kernel ran, and the longest kernels with theirs. On a CPU its
-        operators stand in for kernels.
+        Milliseconds of a step, those in which kernels and copies ran, those in which none did, and the
+        longest of them with theirs. On a CPU its operators stand in for kernels.
     """
     _let_go(model)
     engine = _engine(model, cell, workload, kv_bytes)
@@ -149,19 +152,32 @@ def kernel_shares(model: LoadedModel, cell: Cell, workload: Workload, kv_bytes: 
     spent: Callable[[Any], float] = lambda event: (  # noqa: E731 - one name for two attributes
         event.self_device_time_total if cuda else event.self_cpu_time_total
     )
-    events = sorted(profiler.key_averages(), key=spent, reverse=True)
+    averages = profiler.key_averages()
+    events = sorted(kernels_of(averages) if cuda else averages, key=spent, reverse=True)
     per_step = 1e3 * workload.profiled_steps
+    busy_ms = sum(map(spent, events)) / per_step
     return {
         "streams": cell.streams,
         "graphs": cell.graphs,
         "step_ms": step_ms,
-        "busy_ms": sum(map(spent, events)) / per_step,
+        "busy_ms": busy_ms,
+        "idle_ms": step_ms - busy_ms,
         "kernels": [
             {"name": event.key[:120], "ms": spent(event) / per_step, "calls": event.count}
             for event in events[:_KERNELS]
             if spent(event) > 0
         ],
     }
+
+
+def kernels_of(events: Iterable[Any]) -> list[Any]:
+    """The events that are the device's own.
+
+    An operator of the host's has its kernels' time too, and a named range that of all in it: with them, time
+    would be counted twice.
+    """
+    own = [event for event in events if event.device_type == DeviceType.CUDA]
+    return [event for event in own if not event.is_user_annotation]
 
 
 def _let_go(model: LoadedModel) -> None:

@@ -15,9 +15,9 @@ _HEADS = [
     "tokens/s",
     "step ms",
     "P99",
-    "forward",
-    "sampler",
-    "host",
+    "forward span",
+    "sampler span",
+    "rest",
     "peak GiB",
 ]
 
@@ -45,7 +45,8 @@ def summarise(report: dict[str, Any]) -> str:
 def _row(cell: dict[str, Any]) -> list[str]:
     peak = cell["peak_bytes"]
     graphs = "refused" if cell["obstacle"] else cell["graphs"]
-    times = [cell[name] for name in ("step_ms", "step_ms_p99", "forward_ms", "sampler_ms", "host_ms")]
+    names = ("step_ms", "step_ms_p99", "forward_span_ms", "sampler_span_ms", "rest_ms")
+    times = [cell[name] for name in names]
     return [
         str(cell["streams"]),
         graphs,
@@ -59,6 +60,7 @@ def _row(cell: dict[str, Any]) -> list[str]:
 def _profile_lines(profile: dict[str, Any]) -> list[str]:
     busy = profile["busy_ms"] / profile["step_ms"]
     times = f"{profile['busy_ms']:.2f} of {profile['step_ms']:.2f} ms a step ({busy:.0%})"
+    times += f", none for {profile['idle_ms']:.2f} ms"
     what = f"{profile['streams']} streams, graphs {profile['graphs']}, under the profiler"
     return [
         f"{what}: kernels run {times}; the longest:",

@@ -8,9 +8,9 @@ CELL = {
     "tokens_per_s": 1234.5,
     "step_ms": 6.5,
     "step_ms_p99": 7.0,
-    "forward_ms": 4.0,
-    "sampler_ms": 1.5,
-    "host_ms": 1.0,
+    "forward_span_ms": 4.0,
+    "sampler_span_ms": 1.5,
+    "rest_ms": 1.0,
     "obstacle": None,
     "peak_bytes": 3 * 2**30,
 }
@@ -26,13 +26,22 @@ def test_summary_of_a_run_that_has_just_begun():
 
 def test_summary_shows_figures_failures_and_what_was_left_out():
     """Nobody has to open the JSON to learn that something is missing."""
-    kernels = {"streams": 8, "graphs": "on", "step_ms": 6.0, "busy_ms": 3.0}
+    kernels = {"streams": 8, "graphs": "on", "step_ms": 6.0, "busy_ms": 2.25, "idle_ms": 3.75}
     kernels["kernels"] = [{"name": "gemm", "ms": 2.0, "calls": 9}]
     part = {"cells": [CELL], "kernels": [kernels], "failures": [{"what": "7b", "error": "no memory"}]}
     tests = {"outcome": "passed", "last": "20 passed in 31 s"}
     report = {"environment": ENVIRONMENT, "tests": tests, "models": {"1b": part}, "skipped": ["a", "b"]}
     text = summarise(report)
-    for part in ("1,234", "(50%)", "gemm", "failed: 7b: no memory", "a; b", "20 passed in 31 s", "3.0"):
+    for part in (
+        "1,234",
+        "(38%)",
+        "none for 3.75",
+        "gemm",
+        "failed: 7b: no memory",
+        "a; b",
+        "20 passed in 31 s",
+        "3.0",
+    ):
         assert part in text
 
 

@@ -1,8 +1,10 @@
 """Chooses the next token of each row of logits.
 
 The invariant: what a row gets depends on its own logits, parameters, seed and position, bit for bit, never
-on its neighbours. Chance comes from `philox.uniform`. All rows go through the same few operations whatever
-their parameters are; a row that needs more (a full sort) gets it alone.
+on its neighbours. That is so on a CPU; on a CUDA device sums may differ in the last bits of float64 with the
+number of rows, for PyTorch promises no order of additions there. Chance comes from `philox.uniform`. All rows
+go through the same few operations whatever their parameters are; a row that needs more (a full sort) gets it
+alone.
 
 Reported log-probabilities are those of the model: log-softmax of the logits as they came, before penalties,
 temperature and truncation (as OpenAI's and vLLM's are). The vocabulary is not sorted: see `candidates.py`.

@@ -45,6 +45,7 @@ def prove_invariance(
     if wanted == "off":
         return "output may depend on what else runs: nothing else was asked for (--deterministic)"
     variation = find_variation(runner, pool, vocab_size=vocab_size, longest_chunk=longest_chunk)
+    runner.trim()
     if variation is None:
         return "output doesn't depend on what else runs, as far as a test at start can tell"
     if wanted == "on":

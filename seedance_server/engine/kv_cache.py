@@ -176,6 +176,9 @@ class KvCache:
         # What one layer gathers; the next one overwrites it. Fresh pages for each cost as much as attention.
         self._gathered = [torch.empty(0, *planes[0].shape[1:]) for planes in (self.keys, self.values)]
 
+    def trim(self) -> None:
+        """Let go of what steps keep for the next one; not of what is gathered, which recorded steps read."""
+
     def plan(self, batch: Batch) -> "KvStep":
         """Work out where the rows of ``batch`` write and read; their tables must hold blocks for them."""
         kinds = [self._plan_kind(batch, *kind) for kind in self.kinds]

@@ -57,6 +57,10 @@ class ModelRunner:
         """How many of its steps ran as a recording."""
         return 0 if self.graphs is None else self.graphs.replays
 
+    def trim(self) -> None:
+        """Let go of memory that steps keep for the next one: after a trial larger than what may ever come."""
+        self._cache.trim()
+
     def run(self, batch: Batch) -> torch.Tensor:
         """One forward pass.
 

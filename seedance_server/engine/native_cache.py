@@ -31,6 +31,11 @@ class NativeKvCache(KvCache):
         super().__init__(geometry, **options)
         self.pages: tuple[Pages, ...] = tuple(map(pages_of, self.keys, self.values))
 
+    def trim(self) -> None:
+        """See `KvCache.trim`: here that is the decoder's logits, rows as wide as the vocabulary."""
+        if hasattr(self, "decoder"):
+            self.decoder.trim()
+
     def plan(self, batch: Batch) -> "NativeKvStep":  # type: ignore[override]  # both are AttentionSteps
         """Say where the rows of ``batch`` stand; their tables must hold blocks for them."""
         chunks = batch.chunks

@@ -62,4 +62,5 @@ def measure_step_cost(
         if spent_s > _ENOUGH_S:
             break
     pool.release(sequence.table)
+    runner.trim()
     return StepCost.of_seconds(seconds) if seconds[1] > 0 else USUAL_COST

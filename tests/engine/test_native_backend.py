@@ -204,6 +204,15 @@ def broken_kernels(monkeypatch):
     monkeypatch.setattr(native_backend, "packed_logits", lambda *args: compute(*args) * 1.2)
 
 
+def test_looks_at_start_leave_no_logits_behind(load_native):
+    """They hold more rows than an answer in peace ever does: memory at rest is the model's."""
+    engine = make_engine(load_native("gemma3"))
+    engine.prove_invariance()
+    assert not len(engine._runner._cache.decoder._logits)
+    engine.measure_steps()
+    assert not len(engine._runner._cache.decoder._logits)
+
+
 def test_model_that_computes_something_else_is_refused(load_native, broken_kernels):
     """Nothing serves on kernels that was not seen to give the stock model's logits."""
     with pytest.raises(KernelsUnavailable, match=r"off by [12]\d\.\d%"):

@@ -19,6 +19,9 @@ class _Streams:
         assert len(rows) == self.rows[-1]
         self.now_s += self.times * 1e-3
 
+    def trim(self):
+        self.trimmed = True
+
     def mark(self):
         return self.now_s
 
@@ -40,6 +43,7 @@ def test_step_cost_is_what_steps_took(load_tiny):
     cost = _measure(load_tiny("gemma3"), streams)
     assert [cost.of(rows) for rows in (1, 2, 4, 16)] == pytest.approx([1, 1, 2, 8])
     assert streams.rows == [1, 2, 4, 8, 16] * 4
+    assert streams.trimmed
 
 
 def test_step_cost_is_measured_once_where_steps_are_slow(load_tiny):

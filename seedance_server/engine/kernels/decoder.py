@@ -202,6 +202,10 @@ class Decoder:
         self._logits = torch.empty(0, weights.head.columns, dtype=torch.bfloat16)
         self._maxima = torch.empty(0, weights.head.panels, dtype=torch.bfloat16)
 
+    def trim(self) -> None:
+        """Let go of the logits of earlier steps, and of the memory for so many."""
+        self._logits, self._maxima = self._logits[:0].clone(), self._maxima[:0].clone()
+
     def run(
         self, rows: PagedRows, ids: Tensor, wanted: Tensor, rotaries: Sequence[tuple[Tensor, Tensor]]
     ) -> tuple[Tensor, Tensor]:

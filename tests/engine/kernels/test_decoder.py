@@ -96,6 +96,15 @@ def test_later_rows_follow_from_what_earlier_steps_stored(decoder):
     assert torch.equal(later, whole)
 
 
+def test_trimmed_decoder_holds_no_logits_and_computes_the_same(decoder):
+    """After a trial of many rows that memory is free, until a step needs some of it."""
+    step = [(0, 5), (0, 3)], [3, 1, 4, 1, 5, 9, 2, 6], range(8)
+    before = _run(decoder, *step)
+    decoder.trim()
+    assert decoder._logits.untyped_storage().nbytes() == decoder._maxima.untyped_storage().nbytes() == 0
+    assert all(map(torch.equal, _run(decoder, *step), before))
+
+
 def test_embeddings_are_the_head_s_weights_of_8_bits(library):
     """Where the two are one: each id's row is what its column's whole numbers and factors say."""
     memory = WeightMemory(library, bits=8)

@@ -207,10 +207,10 @@ def broken_kernels(monkeypatch):
 def test_looks_at_start_leave_no_logits_behind(load_native):
     """They hold more rows than an answer in peace ever does: memory at rest is the model's."""
     engine = make_engine(load_native("gemma3"))
-    engine.prove_invariance()
-    assert not len(engine._runner._cache.decoder._logits)
-    engine.measure_steps()
-    assert not len(engine._runner._cache.decoder._logits)
+    for look in (engine.prove_invariance, engine.measure_steps):
+        look()
+        decoder = getattr(engine._runner._cache, "decoder", None)  # none where it runs in parts
+        assert decoder is None or not len(decoder._logits)
 
 
 def test_model_that_computes_something_else_is_refused(load_native, broken_kernels):

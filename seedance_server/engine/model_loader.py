@@ -264,7 +264,8 @@ class _Loading:
                 self._path, f"there is no such file or directory, and the hub doesn't deliver it ({reason})"
             )
         # Transformers says ValueError where it knows no such architecture, ImportError where a quantised
-        # checkpoint wants a library that isn't there.
+        # checkpoint wants a library that isn't there; the GGUF library says NotImplementedError of a kind of
+        # packed weights that it can't unpack.
         if isinstance(error, ValueError | ImportError | NotImplementedError) and not isinstance(
             error, UnicodeError
         ):

@@ -12,7 +12,7 @@ from seedance_server.engine.kernels.library import KernelsMissing, open_library
 from seedance_server.engine.native_sampler import HeadMaxima, NativeSampler
 from seedance_server.engine.philox import uniform
 from seedance_server.engine.sampler import FAILED_ID, Sampler
-from tests.engine.test_sampler import MIXED, TRUNCATIONS, random_logits, row
+from tests.engine.test_sampler import MIXED, TRUNCATIONS, random_logits, row, unusable_row
 from tests.engine_strategies import few_valued_rows, seeds, truncations
 
 
@@ -126,13 +126,9 @@ def test_maxima_that_are_known_are_believed_and_not_those_of_other_logits():
 )
 def test_row_fails_alone_when_its_logits_are_unusable(values, params):
     """The same error as in torch for that row, its neighbours as without it."""
-    logits = random_logits(3, vocabulary=77)
-    rows = [row(seed=1), row(seed=2, **params), row(temperature=0)]
-    expected = sample(logits[[0, 2]], [rows[0], rows[2]])
-    for token_id, value in values.items():
-        logits[1, token_id] = value
+    logits, rows, expected = unusable_row(sample, values, params, vocabulary=77)
     found, twin = sample(logits, rows), Sampler(77).sample(logits, rows)
-    assert found.ids == twin.ids == [expected.ids[0], FAILED_ID, expected.ids[1]]
+    assert found.ids == twin.ids == expected
     assert list(map(str, found.errors)) == list(map(str, twin.errors))
 
 

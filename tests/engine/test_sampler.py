@@ -57,6 +57,16 @@ def sample(logits, rows):
     return Sampler(logits.shape[1]).sample(logits, rows)
 
 
+def unusable_row(sample, values, params, *, vocabulary):
+    """Three rows, the middle one of no use, and the ids due: its neighbours' as without it."""
+    logits = random_logits(3, vocabulary=vocabulary)
+    rows = [row(seed=1), row(seed=2, **params), row(temperature=0)]
+    expected = sample(logits[[0, 2]], [rows[0], rows[2]])
+    for token_id, value in values.items():
+        logits[1, token_id] = value
+    return logits, rows, [expected.ids[0], FAILED_ID, expected.ids[1]]
+
+
 def kept(logits, params):
     """Ids that truncation leaves, ascending."""
     alone = SamplingRow(params=params, seed=0, position=0)
@@ -182,13 +192,9 @@ def test_row_gets_what_it_gets_alone_when_in_a_mixed_batch(dtype):
 )
 def test_row_fails_alone_when_its_logits_are_unusable(values, params):
     """NaN, +inf, nothing but -inf, everything banned: an error for that row, its neighbours as without it."""
-    logits = random_logits(3, vocabulary=64)
-    rows = [row(seed=1), row(seed=2, **params), row(temperature=0)]
-    expected = sample(logits[[0, 2]], [rows[0], rows[2]])
-    for token_id, value in values.items():
-        logits[1, token_id] = value
+    logits, rows, expected = unusable_row(sample, values, params, vocabulary=64)
     sampled = sample(logits, rows)
-    assert sampled.ids == [expected.ids[0], FAILED_ID, expected.ids[1]]
+    assert sampled.ids == expected
     assert [error is None for error in sampled.errors] == [True, False, True]
 
 
